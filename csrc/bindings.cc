@@ -1,0 +1,191 @@
+// The Python module octavo._C: translates arrays to pointers and calls. It decides nothing.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <optional>
+#include <stdexcept>
+#include <string>
+
+#include "plan/bandwidth.h"
+#include "plan/plan.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;  // NOLINT: the literal operator is the point
+
+namespace octavo {
+namespace {
+
+using Bytes = nb::ndarray<const uint8_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using Int32s = nb::ndarray<const int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Floats = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using OutInt32s = nb::ndarray<int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using OutFloats = nb::ndarray<float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using OutLogits = nb::ndarray<float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+
+void require(bool holds, const char* message) {
+  if (!holds) throw std::invalid_argument(message);
+}
+
+const KernelTable& chosen_kernels() {
+  const KernelTable* table = kernels();
+  if (table == nullptr) {
+    throw std::invalid_argument(std::string("OCTAVO_ISA must be one of ") + supported_isas() +
+                                " on this processor");
+  }
+  return *table;
+}
+
+// Records come as int32 words; a Draw is 24 of them. Layouts are checked at compile time below.
+static_assert(sizeof(SequenceStep) == 4 * 4);
+static_assert(sizeof(RowRequest) == 6 * 4);
+static_assert(sizeof(Draw) == 24 * 4);
+
+void run(Plan& plan, Int32s tokens, Int32s sequences, Int32s tables, Int32s copies, Int32s rows,
+         Int32s draws, Int32s ids, Floats bias_values, OutInt32s out_tokens, OutFloats out_logprobs,
+         OutInt32s out_top_ids, OutFloats out_top_logprobs, std::optional<OutLogits> logits) {
+  StepInput in;
+  in.token_ids = tokens.data();
+  in.num_tokens = static_cast<int32_t>(tokens.size());
+  require(in.num_tokens <= plan.shape().max_tokens, "more tokens than the plan has room for");
+  in.sequences = reinterpret_cast<const SequenceStep*>(sequences.data());
+  in.num_sequences = static_cast<int32_t>(sequences.size() / 4);
+  in.block_tables = tables.data();
+  in.copies = copies.data();
+  in.num_copies = static_cast<int32_t>(copies.size() / 2);
+  in.rows = reinterpret_cast<const RowRequest*>(rows.data());
+  in.num_rows = static_cast<int32_t>(rows.size() / 6);
+  in.draws = reinterpret_cast<const Draw*>(draws.data());
+  in.num_draws = static_cast<int32_t>(draws.size() / 24);
+  in.ids = ids.data();
+  in.bias_values = bias_values.data();
+  if (logits.has_value()) {
+    require(static_cast<int64_t>(logits->shape(0)) == in.num_rows &&
+                static_cast<int64_t>(logits->shape(1)) == plan.shape().vocab_size,
+            "logits must be [rows][vocabulary]");
+    in.logits = logits->data();
+  }
+  // tokens, errors and ranks share one array: [draws], [draws], [draws + rows].
+  const size_t draws_and_rows = static_cast<size_t>(in.num_draws + in.num_rows);
+  require(out_tokens.size() >= 2 * static_cast<size_t>(in.num_draws) + draws_and_rows &&
+              out_logprobs.size() >= draws_and_rows && out_top_ids.size() == out_top_logprobs.size(),
+          "output arrays are too small");
+  StepOutput out;
+  out.tokens = out_tokens.data();
+  out.errors = out.tokens + in.num_draws;
+  out.ranks = out.errors + in.num_draws;
+  out.logprobs = out_logprobs.data();
+  out.top_ids = out_top_ids.data();
+  out.top_logprobs = out_top_logprobs.data();
+  nb::gil_scoped_release release;
+  plan.run(in, out);
+}
+
+void pack(Plan& plan, int linear, QuantType type, Bytes rows, int64_t rows_per_block,
+          int64_t first_tile, int64_t block_stride, int64_t tile_stride) {
+  require(is_known(type), "unknown quantization type");
+  const int64_t num_rows = static_cast<int64_t>(rows.shape(0));
+  require(static_cast<int64_t>(rows.shape(1)) == row_bytes(type, plan.linear_k(linear)),
+          "rows are not as long as the matrix");
+  nb::gil_scoped_release release;
+  plan.pack(linear, type, rows.data(), num_rows,
+            {rows_per_block, first_tile, block_stride, tile_stride});
+}
+
+std::vector<float> to_vector(Floats values) {
+  return std::vector<float>(values.data(), values.data() + values.size());
+}
+
+void bind_shape(nb::module_& m) {
+  nb::class_<ModelShape>(m, "ModelShape", "The numbers of a model that the ops share.")
+      .def(nb::init<>())
+      .def_rw("hidden_size", &ModelShape::hidden_size)
+      .def_rw("num_heads", &ModelShape::num_heads)
+      .def_rw("num_kv_heads", &ModelShape::num_kv_heads)
+      .def_rw("head_dim", &ModelShape::head_dim)
+      .def_rw("intermediate_size", &ModelShape::intermediate_size)
+      .def_rw("vocab_size", &ModelShape::vocab_size)
+      .def_rw("num_layers", &ModelShape::num_layers)
+      .def_rw("norm_eps", &ModelShape::norm_eps)
+      .def_rw("attention_scale", &ModelShape::attention_scale)
+      .def_rw("max_tokens", &ModelShape::max_tokens)
+      .def_rw("num_blocks", &ModelShape::num_blocks)
+      .def_rw("block_size", &ModelShape::block_size)
+      .def_rw("kv_bf16", &ModelShape::kv_bf16);
+}
+
+void bind_enums(nb::module_& m) {
+  nb::enum_<WeightFormat>(m, "WeightFormat", "How packed weights lie in memory.")
+      .value("F32", WeightFormat::kF32)
+      .value("BF16", WeightFormat::kBf16)
+      .value("U4", WeightFormat::kU4)
+      .value("S8", WeightFormat::kS8)
+      .value("S8X16", WeightFormat::kS8x16)
+      .value("U8", WeightFormat::kU8);
+  nb::enum_<Activation>(m, "Activation", "The function on the gate half of the feed-forward layer.")
+      .value("SILU", Activation::kSilu)
+      .value("GELU_TANH", Activation::kGeluTanh);
+}
+
+void bind_plan(nb::module_& m) {
+  nb::class_<Plan>(m, "Plan", "Packed weights, the block pool, and the ops of a step.")
+      .def("__init__",
+           [](Plan* self, const ModelShape& shape, int num_threads) {
+             require(num_threads >= 1, "num_threads must be at least 1");
+             new (self) Plan(shape, chosen_kernels(), num_threads);
+           })
+      .def("add_linear", &Plan::add_linear, "k"_a, "formats"_a)
+      .def("pack",
+           [](Plan& plan, int linear, int type, Bytes rows, int64_t rows_per_block,
+              int64_t first_tile, int64_t block_stride, int64_t tile_stride) {
+             pack(plan, linear, static_cast<QuantType>(type), rows, rows_per_block, first_tile,
+                  block_stride, tile_stride);
+           },
+           "linear"_a, "type"_a, "rows"_a, "rows_per_block"_a, "first_tile"_a, "block_stride"_a,
+           "tile_stride"_a)
+      .def("add_vector", [](Plan& plan, Floats values) { return plan.add_vector(to_vector(values)); })
+      .def("add_rope",
+           [](Plan& plan, std::vector<double> inv_freq, double attention_factor) {
+             return plan.add_rope({std::move(inv_freq), attention_factor});
+           },
+           "inv_freq"_a, "attention_factor"_a)
+      .def("add_embed", &Plan::add_embed, "embedding"_a, "multiplier"_a)
+      .def("add_norm", &Plan::add_norm, "post_weight"_a, "weight"_a, "reader"_a)
+      .def("add_qkv", &Plan::add_qkv, "linear"_a, "bias"_a, "query_norm"_a, "key_norm"_a, "layer"_a,
+           "rope"_a)
+      .def("add_attention", &Plan::add_attention, "layer"_a, "window"_a, "reader"_a)
+      .def("add_output", &Plan::add_output, "linear"_a, "bias"_a, "to_branch"_a)
+      .def("add_gate_up", &Plan::add_gate_up, "linear"_a, "bias"_a, "activation"_a, "reader"_a)
+      .def("add_down", &Plan::add_down, "linear"_a, "bias"_a, "to_branch"_a)
+      .def("set_head", &Plan::set_head, "linear"_a, "norm_weight"_a)
+      .def("run", &run, "tokens"_a, "sequences"_a, "tables"_a, "copies"_a, "rows"_a, "draws"_a,
+           "ids"_a, "bias_values"_a, "out_tokens"_a, "out_logprobs"_a, "out_top_ids"_a,
+           "out_top_logprobs"_a, "logits"_a.none())
+      .def_prop_ro("weight_bytes", &Plan::weight_bytes)
+      .def_prop_ro("pool_bytes", &Plan::pool_bytes);
+}
+
+}  // namespace
+
+NB_MODULE(_C, m) {
+  m.doc() = "Octavo's CPU kernels and the plan that runs them.";
+  bind_enums(m);
+  bind_shape(m);
+  bind_plan(m);
+  m.def("packed_format",
+        [](int type) {
+          require(is_known(static_cast<QuantType>(type)), "unknown quantization type");
+          return packed_format(static_cast<QuantType>(type));
+        },
+        "The packed form that holds a file's quantization type.");
+  m.def("isa", [] { return std::string(chosen_kernels().name); },
+        "The instruction set in use: avx512, avx2 or generic (forced by OCTAVO_ISA).");
+  m.def("supported_isas", [] { return std::string(supported_isas()); });
+  m.def("read_bandwidth", &read_bandwidth, "num_bytes"_a, "num_threads"_a,
+        nb::call_guard<nb::gil_scoped_release>(),
+        "Bytes per second that all threads together read from memory; median of five passes.");
+}
+
+}  // namespace octavo

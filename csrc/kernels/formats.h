@@ -1,0 +1,70 @@
+// The forms in which weights and activations lie in memory. No SIMD types here.
+//
+// Weights are packed in tiles of 32 output columns: two panels of 16 columns, one column per SIMD lane.
+// A tile is one contiguous stream of 64-byte lines along k, so a thread reads it linearly, and every
+// output element is one fixed chain of additions over k: the same bits for 1 row and for 1,000.
+#ifndef OCTAVO_KERNELS_FORMATS_H_
+#define OCTAVO_KERNELS_FORMATS_H_
+
+#include <cstdint>
+
+namespace octavo {
+
+constexpr int kTileCols = 32;   // output columns of a tile
+constexpr int kPanelCols = 16;  // columns of a panel: one SIMD vector of floats
+constexpr int kGroup = 32;      // numbers along k that share an activation scale
+constexpr int kLine = 64;       // bytes of a cache line
+
+enum class WeightFormat : uint8_t {
+  kF32 = 0,    // [k][32] float
+  kBf16 = 1,   // [k/2][32][2] bfloat16 pairs
+  kU4 = 2,     // w = d * u + m, u of 4 bits; groups of 32. Q4_0, Q4_1, Q4_K
+  kS8 = 3,     // w = d * q, q of 8 bits; groups of 32. Q8_0, Q5_0
+  kS8x16 = 4,  // the same with groups of 16. Q6_K
+  kU8 = 5,     // w = d * u + m, u of 8 bits; groups of 32. Q5_1, Q5_K
+};
+constexpr int kNumWeightFormats = 6;
+
+enum class ActFormat : uint8_t { kF32 = 0, kBf16 = 1, kQ8 = 2 };
+
+// The activations that a weight format multiplies with.
+constexpr ActFormat act_format(WeightFormat w) {
+  return w == WeightFormat::kF32    ? ActFormat::kF32
+         : w == WeightFormat::kBf16 ? ActFormat::kBf16
+                                    : ActFormat::kQ8;
+}
+
+// Bytes of one record (the k-step in which a tile is laid out) and the k it covers.
+//   kF32   k 1:  32 floats
+//   kBf16  k 2:  32 pairs
+//   kU4    k 32: per panel 4 lines (low nibble k 8j..8j+3, high nibble k 8j+4..8j+7), 16 d and 16 m in fp16
+//   kS8    k 32: per panel 8 lines of 4 k (q + 128), then 16 d of each panel in fp16
+//   kS8x16 k 16: per panel 4 lines of 4 k (q + 128), then 16 d of each panel in fp16
+//   kU8    k 32: per panel 8 lines of 4 k, then per panel 16 d and 16 m in fp16
+constexpr int record_k(WeightFormat w) {
+  return w == WeightFormat::kF32 ? 1 : w == WeightFormat::kBf16 ? 2 : w == WeightFormat::kS8x16 ? 16 : 32;
+}
+constexpr int64_t record_bytes(WeightFormat w) {
+  return w == WeightFormat::kF32 || w == WeightFormat::kBf16 ? 2 * kLine
+         : w == WeightFormat::kU4                            ? 10 * kLine
+         : w == WeightFormat::kS8                            ? 17 * kLine
+         : w == WeightFormat::kS8x16                         ? 9 * kLine
+                                                             : 18 * kLine;
+}
+// Bytes of a tile; k is a multiple of 32.
+constexpr int64_t tile_bytes(WeightFormat w, int64_t k) { return k / record_k(w) * record_bytes(w); }
+
+// Rows of activations, k values each (k a multiple of 32, padded with zeros).
+struct ActView {
+  const float* f32 = nullptr;      // [rows][k]                          kF32
+  const uint16_t* bf16 = nullptr;  // [rows][k]                          kBf16
+  const int8_t* q = nullptr;       // [rows][k]                          kQ8: value = q * scale
+  const float* scale = nullptr;    // [rows][k / 32]                     kQ8
+  const float* sum = nullptr;      // [rows][k / 32] scale * sum of q    kQ8
+  const int32_t* sum16 = nullptr;  // [rows][k / 16] sum of q            kQ8
+  int64_t k = 0;
+};
+
+}  // namespace octavo
+
+#endif  // OCTAVO_KERNELS_FORMATS_H_

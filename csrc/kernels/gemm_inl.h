@@ -1,0 +1,245 @@
+// Tile kernels: out[R][32] = activations[R][k] * tile[k][32]. Included inside a tier's namespace.
+//
+// Each output element is one chain of additions in the order of k, whatever R is, so a row's bits do not
+// depend on the rows beside it. Accumulators stay in registers: R <= 4 rows of two vectors.
+
+#if defined(OCTAVO_TIER_GENERIC)
+#define OCTAVO_UNROLL  // lanes are loops here already; unrolling them takes a minute to compile
+#else
+#define OCTAVO_UNROLL _Pragma("GCC unroll 8")
+#endif
+
+// Hands out prefetches evenly over `steps` steps.
+class Prefetcher {
+ public:
+  inline Prefetcher(Prefetch p, int64_t steps)
+      : next_(p.begin),
+        end_(p.begin + p.num_lines * kLine),
+        per_step_(steps > 0 ? (p.num_lines + steps - 1) / steps : 0) {}
+  inline void step() {
+    for (int64_t i = 0; i < per_step_ && next_ < end_; ++i, next_ += kLine) {
+      __builtin_prefetch(next_, 0, 3);
+    }
+  }
+
+ private:
+  const uint8_t* next_;
+  const uint8_t* end_;
+  int64_t per_step_;
+};
+
+template <int R>
+static void gemm_f32(const ActView& a, int64_t first_row, const uint8_t* tile, Prefetch next,
+                     float* out) {
+  const float* w = reinterpret_cast<const float*>(tile);
+  const float* x = a.f32 + first_row * a.k;
+  VecF acc[R][2];
+  OCTAVO_UNROLL
+  for (int r = 0; r < R; ++r) acc[r][0] = acc[r][1] = zero();
+  Prefetcher prefetch(next, a.k / 8);
+  for (int64_t k = 0; k < a.k; ++k) {
+    if (k % 8 == 0) prefetch.step();
+    const VecF w0 = load(w + k * kTileCols);
+    const VecF w1 = load(w + k * kTileCols + 16);
+    OCTAVO_UNROLL
+    for (int r = 0; r < R; ++r) {
+      const VecF xr = splat(x[r * a.k + k]);
+      acc[r][0] = fma(w0, xr, acc[r][0]);
+      acc[r][1] = fma(w1, xr, acc[r][1]);
+    }
+  }
+  OCTAVO_UNROLL
+  for (int r = 0; r < R; ++r) {
+    store(out + r * kTileCols, acc[r][0]);
+    store(out + r * kTileCols + 16, acc[r][1]);
+  }
+}
+
+template <int R>
+static void gemm_bf16(const ActView& a, int64_t first_row, const uint8_t* tile, Prefetch next,
+                      float* out) {
+  const uint16_t* x = a.bf16 + first_row * a.k;
+  VecF acc[R][2];
+  OCTAVO_UNROLL
+  for (int r = 0; r < R; ++r) acc[r][0] = acc[r][1] = zero();
+  const int64_t pairs = a.k / 2;
+  Prefetcher prefetch(next, pairs / 8);
+  for (int64_t i = 0; i < pairs; ++i) {
+    if (i % 8 == 0) prefetch.step();
+    const Pairs w0 = load_pairs(tile + i * 2 * kLine);
+    const Pairs w1 = load_pairs(tile + i * 2 * kLine + kLine);
+    OCTAVO_UNROLL
+    for (int r = 0; r < R; ++r) {
+      const Pairs xr = splat_pair(x + r * a.k + 2 * i);
+      acc[r][0] = dot_bf16(acc[r][0], w0, xr);
+      acc[r][1] = dot_bf16(acc[r][1], w1, xr);
+    }
+  }
+  OCTAVO_UNROLL
+  for (int r = 0; r < R; ++r) {
+    store(out + r * kTileCols, acc[r][0]);
+    store(out + r * kTileCols + 16, acc[r][1]);
+  }
+}
+
+// Quantized weights w = d * (u - zero) + m against activations in groups: an exact integer dot product
+// per group, started at -zero * (sum of q), then one fused multiply-add into the float accumulator.
+template <WeightFormat F>
+struct Grouped;
+template <>
+struct Grouped<WeightFormat::kU4> {
+  static constexpr int kK = 32, kPanelLines = 4, kZero = 0;
+  static constexpr bool kNibble = true, kMin = true;
+};
+template <>
+struct Grouped<WeightFormat::kS8> {
+  static constexpr int kK = 32, kPanelLines = 8, kZero = 128;
+  static constexpr bool kNibble = false, kMin = false;
+};
+template <>
+struct Grouped<WeightFormat::kS8x16> {
+  static constexpr int kK = 16, kPanelLines = 4, kZero = 128;
+  static constexpr bool kNibble = false, kMin = false;
+};
+template <>
+struct Grouped<WeightFormat::kU8> {
+  static constexpr int kK = 32, kPanelLines = 8, kZero = 0;
+  static constexpr bool kNibble = false, kMin = true;
+};
+
+// Byte offsets inside a record. With minima a panel's scales follow its lines; without, both panels'
+// scales share the last line.
+template <class G>
+static constexpr int64_t panel_offset(int p) {
+  return p * (G::kPanelLines + (G::kMin ? 1 : 0)) * kLine;
+}
+template <class G>
+static constexpr int64_t scale_offset(int p) {
+  return G::kMin ? panel_offset<G>(p) + G::kPanelLines * kLine : 2 * G::kPanelLines * kLine + p * 32;
+}
+
+template <WeightFormat F, int R>
+static void gemm_grouped(const ActView& a, int64_t first_row, const uint8_t* tile, Prefetch next,
+                         float* out) {
+  using G = Grouped<F>;
+  constexpr int64_t kRecord = record_bytes(F);
+  const int64_t groups = a.k / G::kK;
+  const int64_t scales = a.k / kGroup;
+  const int8_t* q = a.q + first_row * a.k;
+  const float* scale = a.scale + first_row * scales;
+  const float* sum = a.sum + first_row * scales;
+  const int32_t* sum16 = a.sum16 + first_row * (a.k / 16);
+  VecF acc[R][2];
+  OCTAVO_UNROLL
+  for (int r = 0; r < R; ++r) acc[r][0] = acc[r][1] = zero();
+  Prefetcher prefetch(next, groups);
+  for (int64_t g = 0; g < groups; ++g) {
+    prefetch.step();
+    const uint8_t* record = tile + g * kRecord;
+    VecI dot[R][2];
+    OCTAVO_UNROLL
+    for (int r = 0; r < R; ++r) {
+      int32_t start = 0;
+      if (G::kZero != 0) {
+        const int32_t* s = sum16 + r * (a.k / 16) + g * (G::kK / 16);
+        start = -G::kZero * (G::kK == 32 ? s[0] + s[1] : s[0]);
+      }
+      dot[r][0] = dot[r][1] = splat_int(start);
+    }
+    OCTAVO_UNROLL
+    for (int j = 0; j < G::kPanelLines; ++j) {
+      const Bytes b0 = load_bytes(record + panel_offset<G>(0) + j * kLine);
+      const Bytes b1 = load_bytes(record + panel_offset<G>(1) + j * kLine);
+      const Bytes first0 = G::kNibble ? low_nibbles(b0) : b0;
+      const Bytes first1 = G::kNibble ? low_nibbles(b1) : b1;
+      const int64_t k = g * G::kK + j * (G::kNibble ? 8 : 4);
+      OCTAVO_UNROLL
+      for (int r = 0; r < R; ++r) {
+        const Quad x = splat_quad(q + r * a.k + k);
+        dot[r][0] = dot_u8s8<G::kNibble>(dot[r][0], first0, x);
+        dot[r][1] = dot_u8s8<G::kNibble>(dot[r][1], first1, x);
+      }
+      if (G::kNibble) {
+        const Bytes second0 = high_nibbles(b0);
+        const Bytes second1 = high_nibbles(b1);
+        OCTAVO_UNROLL
+        for (int r = 0; r < R; ++r) {
+          const Quad x = splat_quad(q + r * a.k + k + 4);
+          dot[r][0] = dot_u8s8<G::kNibble>(dot[r][0], second0, x);
+          dot[r][1] = dot_u8s8<G::kNibble>(dot[r][1], second1, x);
+        }
+      }
+    }
+    const int64_t s = g * G::kK / kGroup;
+    OCTAVO_UNROLL
+    for (int p = 0; p < 2; ++p) {
+      const uint16_t* half = reinterpret_cast<const uint16_t*>(record + scale_offset<G>(p));
+      const VecF d = load_f16(half);
+      OCTAVO_UNROLL
+      for (int r = 0; r < R; ++r) {
+        const VecF weighted = mul(d, splat(scale[r * scales + s]));
+        acc[r][p] = fma(to_float(dot[r][p]), weighted, acc[r][p]);
+      }
+      if (G::kMin) {
+        const VecF m = load_f16(half + 16);
+        OCTAVO_UNROLL
+        for (int r = 0; r < R; ++r) acc[r][p] = fma(m, splat(sum[r * scales + s]), acc[r][p]);
+      }
+    }
+  }
+  OCTAVO_UNROLL
+  for (int r = 0; r < R; ++r) {
+    store(out + r * kTileCols, acc[r][0]);
+    store(out + r * kTileCols + 16, acc[r][1]);
+  }
+}
+
+// One column of a grouped tile, dequantized.
+template <WeightFormat F>
+static void grouped_column(const uint8_t* tile, int64_t k, int column, float* out) {
+  using G = Grouped<F>;
+  const int p = column / kPanelCols, lane = column % kPanelCols;
+  for (int64_t g = 0; g < k / G::kK; ++g) {
+    const uint8_t* record = tile + g * record_bytes(F);
+    const uint16_t* half = reinterpret_cast<const uint16_t*>(record + scale_offset<G>(p));
+    alignas(64) float scales[16], minima[16] = {};
+    store(scales, load_f16(half));
+    if (G::kMin) store(minima, load_f16(half + 16));
+    const uint8_t* lines = record + panel_offset<G>(p) + lane * 4;
+    for (int i = 0; i < G::kK; ++i) {
+      const int byte = G::kNibble ? i % 8 % 4 : i % 4;
+      const int line = G::kNibble ? i / 8 : i / 4;
+      int u = lines[line * kLine + byte];
+      if (G::kNibble) u = i % 8 < 4 ? u & 0x0f : u >> 4;
+      out[g * G::kK + i] = scales[lane] * static_cast<float>(u - G::kZero) + minima[lane];
+    }
+  }
+}
+
+static void tile_column(WeightFormat format, const uint8_t* tile, int64_t k, int column,
+                        float* out) {
+  switch (format) {
+    case WeightFormat::kF32: {
+      const float* w = reinterpret_cast<const float*>(tile);
+      for (int64_t i = 0; i < k; ++i) out[i] = w[i * kTileCols + column];
+      return;
+    }
+    case WeightFormat::kBf16: {
+      const uint16_t* w = reinterpret_cast<const uint16_t*>(tile);
+      for (int64_t i = 0; i < k; ++i) {
+        const uint32_t bits = w[(i / 2) * 2 * kTileCols + 2 * column + i % 2];
+        const uint32_t wide = bits << 16;
+        __builtin_memcpy(out + i, &wide, 4);
+      }
+      return;
+    }
+    case WeightFormat::kU4:
+      return grouped_column<WeightFormat::kU4>(tile, k, column, out);
+    case WeightFormat::kS8:
+      return grouped_column<WeightFormat::kS8>(tile, k, column, out);
+    case WeightFormat::kS8x16:
+      return grouped_column<WeightFormat::kS8x16>(tile, k, column, out);
+    case WeightFormat::kU8:
+      return grouped_column<WeightFormat::kU8>(tile, k, column, out);
+  }
+}

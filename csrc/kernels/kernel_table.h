@@ -1,0 +1,122 @@
+// One function table per instruction set; `kernels()` picks by cpuid once. No SIMD types here.
+#ifndef OCTAVO_KERNELS_KERNEL_TABLE_H_
+#define OCTAVO_KERNELS_KERNEL_TABLE_H_
+
+#include <cstdint>
+
+#include "kernels/formats.h"
+
+namespace octavo {
+
+constexpr int kMaxRows = 4;         // activation rows that one GEMM call takes
+constexpr int kKeysPerTile = 128;   // attention's unit, aligned to absolute position
+constexpr int kKeysPerSplit = 512;  // partial softmax results are merged at these positions, in order
+
+// A stretch of memory that will be read soon. The GEMM spreads the prefetches over its own loads.
+struct Prefetch {
+  const uint8_t* begin = nullptr;
+  int64_t num_lines = 0;
+};
+
+// out[rows][32] = a[first_row ..][k] * tile[k][32]
+using GemmFn = void (*)(const ActView& a, int64_t first_row, const uint8_t* tile, Prefetch next,
+                        float* out);
+
+// Writes rows of activations. Offsets in chunks of 32 numbers from the start of the buffers.
+struct ActBuffer {
+  float* f32 = nullptr;
+  uint16_t* bf16 = nullptr;
+  int8_t* q = nullptr;
+  float* scale = nullptr;
+  float* sum = nullptr;
+  int32_t* sum16 = nullptr;
+};
+
+enum class Activation : uint8_t { kSilu = 0, kGeluTanh = 1 };
+
+// Where one layer's keys and values lie: blocks of [K head][ keys | values ].
+//   bfloat16: keys [D/2][B][2], values [B/2][D][2];   float32: keys [D][B], values [B][D]
+// so that 16 tokens (keys) or 16 channels (values) are one line, and a block is read in place.
+struct KvLayer {
+  uint8_t* base = nullptr;
+  int64_t block_stride = 0;  // bytes from block to block
+  int64_t head_stride = 0;   // bytes from head to head in a block
+  int32_t block_size = 0;
+  int32_t head_dim = 0;  // D, padded to a multiple of 16
+  bool bf16 = true;
+};
+
+// Attention of one KV head: `num_tokens` query tokens of one sequence, G query heads each.
+struct AttentionItem {
+  KvLayer kv;
+  const int32_t* block_table;
+  int32_t kv_head;
+  int32_t first_position;  // of the first query token
+  int32_t num_tokens;
+  int32_t group;          // G: query heads that share the KV head
+  int32_t window;         // 0: none
+  const float* query;     // float32 [num_tokens][group][head_dim], scaled by attention scale * log2(e)
+  int64_t query_stride;   // floats from token to token
+  float* out;             // float32 [num_tokens][group][head_dim]
+  int64_t out_stride;     // floats from token to token
+  uint8_t* scratch;       // attention_scratch_bytes()
+};
+
+struct KernelTable {
+  const char* name;
+
+  // gemm[format][rows - 1]
+  GemmFn gemm[kNumWeightFormats][kMaxRows];
+
+  // Column `column` of a tile as k floats (the embedding of a token).
+  void (*tile_column)(WeightFormat format, const uint8_t* tile, int64_t k, int column, float* out);
+
+  // dst[n] = x[n] / sqrt(mean(x^2) + eps) * weight[n]; `count` numbers count for the mean, the padding
+  // up to n (a multiple of 16) is zero.
+  void (*rms_norm)(const float* x, const float* weight, float eps, int64_t count, int64_t n,
+                   float* dst);
+  // x[n] += y[n]
+  void (*add_to)(float* x, const float* y, int64_t n);
+  // x[n] *= factor
+  void (*scale)(float* x, float factor, int64_t n);
+  // 32-number chunks of a row into the activation buffer at chunk offset `chunk`.
+  void (*store_acts)(ActFormat format, const float* x, int64_t num_chunks, const ActBuffer& dst,
+                     int64_t chunk);
+  // out[32] = act(gate[32]) * up[32]
+  void (*gate)(Activation kind, const float* gate, const float* up, float* out);
+  // Turns pairs (x[i], x[i + half]) by cos[half], sin[half].
+  void (*rope)(float* x, const float* cos, const float* sin, int64_t half);
+
+  // One token's keys and values [head_dim] into its slot.
+  void (*write_kv)(const KvLayer& kv, int32_t block, int32_t slot, int32_t kv_head,
+                   const float* key, const float* value);
+  void (*attention)(const AttentionItem& item);
+
+  // Largest of n values; false if one is NaN or infinite.
+  bool (*max_of)(const float* x, int64_t n, float* largest);
+  // Lowest index of the largest value; NaN is never the largest.
+  int64_t (*argmax)(const float* x, int64_t n);
+  // log(sum(exp(x))) over n values, by a fixed order of additions.
+  double (*log_sum_exp)(const float* x, int64_t n, float max);
+  // p[n] = exp((x[n] - max) * inv_temperature), for n padded with -inf to a multiple of 16.
+  void (*exp_scaled)(const float* x, float max, float inv_temperature, int64_t n, float* p);
+};
+
+// Bytes that one thread needs as scratch for `attention`.
+int64_t attention_scratch_bytes(int64_t max_rows, int64_t head_dim);
+// Query tokens that one item should hold at most.
+int32_t attention_tokens_per_item(int32_t group, int32_t head_dim);
+
+const KernelTable& generic_kernels();
+const KernelTable& avx2_kernels();
+const KernelTable& avx512_kernels();
+
+// The best table that this processor runs, or the one named by OCTAVO_ISA (generic, avx2, avx512) if the
+// processor has it; read once. nullptr if OCTAVO_ISA names one that is unknown or that it lacks.
+const KernelTable* kernels();
+// Names of the tables that this processor runs, best first, comma-separated.
+const char* supported_isas();
+
+}  // namespace octavo
+
+#endif  // OCTAVO_KERNELS_KERNEL_TABLE_H_

@@ -1,0 +1,134 @@
+// Work on one row of activations: norms, quantization, gating, rotary embedding. Included inside a
+// tier's namespace. Rows are padded with zeros to a multiple of 32.
+
+static void rms_norm(const float* x, const float* weight, float eps, int64_t count, int64_t n,
+                     float* dst) {
+  VecF squares = zero();
+  for (int64_t i = 0; i < n; i += 16) {
+    const VecF v = load(x + i);
+    squares = fma(v, v, squares);
+  }
+  const float mean = reduce_sum(squares) / static_cast<float>(count);
+  const VecF factor = splat(1.0f / __builtin_sqrtf(mean + eps));
+  for (int64_t i = 0; i < n; i += 16) {
+    store(dst + i, mul(mul(load(x + i), factor), load(weight + i)));
+  }
+}
+
+static void add_to(float* x, const float* y, int64_t n) {
+  for (int64_t i = 0; i < n; i += 16) store(x + i, add(load(x + i), load(y + i)));
+}
+
+static void scale_row(float* x, float factor, int64_t n) {
+  for (int64_t i = 0; i < n; i += 16) store(x + i, mul(load(x + i), splat(factor)));
+}
+
+// Symmetric int8 with one scale for 32 numbers: q = round(x * 127 / max|x|).
+static void quantize_chunk(const float* x, const ActBuffer& dst, int64_t chunk) {
+  const VecF a = load(x), b = load(x + 16);
+  const float largest = reduce_max(vmax(vabs(a), vabs(b)));
+  const float scale = largest / 127.0f;
+  const VecF inverse = splat(scale > 0.0f ? 127.0f / largest : 0.0f);
+  const VecI qa = to_int(mul(a, inverse)), qb = to_int(mul(b, inverse));
+  store_i8(dst.q + chunk * kGroup, qa);
+  store_i8(dst.q + chunk * kGroup + 16, qb);
+  const int32_t sum_a = reduce_sum_int(qa), sum_b = reduce_sum_int(qb);
+  dst.scale[chunk] = scale;
+  dst.sum16[2 * chunk] = sum_a;
+  dst.sum16[2 * chunk + 1] = sum_b;
+  dst.sum[chunk] = scale * static_cast<float>(sum_a + sum_b);
+}
+
+static void store_acts(ActFormat format, const float* x, int64_t num_chunks, const ActBuffer& dst,
+                       int64_t chunk) {
+  for (int64_t c = 0; c < num_chunks; ++c, x += kGroup, ++chunk) {
+    switch (format) {
+      case ActFormat::kF32:
+        store(dst.f32 + chunk * kGroup, load(x));
+        store(dst.f32 + chunk * kGroup + 16, load(x + 16));
+        break;
+      case ActFormat::kBf16:
+        store_bf16(dst.bf16 + chunk * kGroup, load(x));
+        store_bf16(dst.bf16 + chunk * kGroup + 16, load(x + 16));
+        break;
+      case ActFormat::kQ8:
+        quantize_chunk(x, dst, chunk);
+        break;
+    }
+  }
+}
+
+static void gate(Activation kind, const float* g, const float* up, float* out) {
+  for (int i = 0; i < kTileCols; i += 16) {
+    const VecF x = load(g + i);
+    VecF inner = x;
+    if (kind == Activation::kGeluTanh) {
+      // gelu(x) = x * sigmoid(2 * sqrt(2 / pi) * (x + 0.044715 x^3))
+      const VecF cubic = mul(mul(x, x), mul(x, splat(0.044715f)));
+      inner = mul(add(x, cubic), splat(1.5957691216057308f));
+    }
+    store(out + i, mul(mul(x, sigmoid(inner)), load(up + i)));
+  }
+}
+
+static void rope(float* x, const float* cos, const float* sin, int64_t half) {
+  // No vectors: half may be any number, and the compiler vectorises this without changing results.
+  for (int64_t i = 0; i < half; ++i) {
+    const float a = x[i], b = x[i + half];
+    x[i] = a * cos[i] - b * sin[i];
+    x[i + half] = b * cos[i] + a * sin[i];
+  }
+}
+
+// Largest of n values; false if one is NaN or infinite.
+static bool max_of(const float* x, int64_t n, float* largest) {
+  VecF best = splat(-__builtin_inff()), poison = zero();
+  int64_t i = 0;
+  for (; i + 16 <= n; i += 16) {
+    const VecF v = load(x + i);
+    best = vmax(v, best);
+    poison = fma(v, zero(), poison);
+  }
+  float top = reduce_max(best), bad = reduce_sum(poison);
+  for (; i < n; ++i) {
+    top = x[i] > top ? x[i] : top;
+    bad += x[i] * 0.0f;
+  }
+  *largest = top;
+  return bad == 0.0f;
+}
+
+static int64_t argmax(const float* x, int64_t n) {
+  VecF best = splat(-__builtin_inff());
+  int64_t i = 0;
+  for (; i + 16 <= n; i += 16) best = vmax(load(x + i), best);
+  float largest = reduce_max(best);
+  for (; i < n; ++i) largest = x[i] > largest ? x[i] : largest;
+  int64_t index = 0;
+  while (index < n - 1 && x[index] != largest) ++index;
+  return index;
+}
+
+static double log_sum_exp(const float* x, int64_t n, float max) {
+  // Lanes are summed in float over 1,024 numbers at a time, then in double.
+  double total = 0.0;
+  for (int64_t start = 0; start < n; start += 1024) {
+    const int64_t end = start + 1024 < n ? start + 1024 : n;
+    VecF sum = zero();
+    int64_t i = start;
+    for (; i + 16 <= end; i += 16) sum = add(sum, expv(sub(load(x + i), splat(max))));
+    if (i < end) {
+      alignas(64) float tail[16];
+      for (int j = 0; j < 16; ++j) tail[j] = i + j < end ? x[i + j] : -__builtin_inff();
+      sum = add(sum, expv(sub(load(tail), splat(max))));
+    }
+    total += static_cast<double>(reduce_sum(sum));
+  }
+  return static_cast<double>(max) + __builtin_log(total);
+}
+
+static void exp_scaled(const float* x, float max, float inv_temperature, int64_t n, float* p) {
+  for (int64_t i = 0; i < n; i += 16) {
+    store(p + i, expv(mul(sub(load(x + i), splat(max)), splat(inv_temperature))));
+  }
+}

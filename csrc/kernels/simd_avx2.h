@@ -1,0 +1,169 @@
+// Sixteen floats in two AVX2 registers. Included inside a tier's namespace; see simd.h.
+
+struct VecF {
+  __m256 lo, hi;
+};
+struct VecI {
+  __m256i lo, hi;
+};
+
+static inline VecF load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+static inline void store(float* p, VecF a) {
+  _mm256_storeu_ps(p, a.lo);
+  _mm256_storeu_ps(p + 8, a.hi);
+}
+static inline VecF splat(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
+static inline VecF zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
+static inline VecF add(VecF a, VecF b) {
+  return {_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)};
+}
+static inline VecF sub(VecF a, VecF b) {
+  return {_mm256_sub_ps(a.lo, b.lo), _mm256_sub_ps(a.hi, b.hi)};
+}
+static inline VecF mul(VecF a, VecF b) {
+  return {_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi)};
+}
+static inline VecF div(VecF a, VecF b) {
+  return {_mm256_div_ps(a.lo, b.lo), _mm256_div_ps(a.hi, b.hi)};
+}
+static inline VecF fma(VecF a, VecF b, VecF c) {
+  return {_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi)};
+}
+static inline VecF vmax(VecF a, VecF b) {
+  return {_mm256_max_ps(a.lo, b.lo), _mm256_max_ps(a.hi, b.hi)};
+}
+static inline VecF vmin(VecF a, VecF b) {
+  return {_mm256_min_ps(a.lo, b.lo), _mm256_min_ps(a.hi, b.hi)};
+}
+static inline VecF vabs(VecF a) {
+  const __m256 mask = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));
+  return {_mm256_and_ps(a.lo, mask), _mm256_and_ps(a.hi, mask)};
+}
+static inline VecF round_even(VecF a) {
+  constexpr int kMode = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+  return {_mm256_round_ps(a.lo, kMode), _mm256_round_ps(a.hi, kMode)};
+}
+static inline VecI to_int(VecF a) { return {_mm256_cvtps_epi32(a.lo), _mm256_cvtps_epi32(a.hi)}; }
+static inline VecF to_float(VecI a) {
+  return {_mm256_cvtepi32_ps(a.lo), _mm256_cvtepi32_ps(a.hi)};
+}
+static inline VecI splat_int(int32_t x) { return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)}; }
+static inline VecF scale_pow2(VecF a, VecI n) {
+  return {_mm256_castsi256_ps(
+              _mm256_add_epi32(_mm256_castps_si256(a.lo), _mm256_slli_epi32(n.lo, 23))),
+          _mm256_castsi256_ps(
+              _mm256_add_epi32(_mm256_castps_si256(a.hi), _mm256_slli_epi32(n.hi, 23)))};
+}
+static inline VecF zero_below(VecF a, VecF x, float bound) {
+  const __m256 b = _mm256_set1_ps(bound);
+  return {_mm256_and_ps(a.lo, _mm256_cmp_ps(x.lo, b, _CMP_NLT_UQ)),
+          _mm256_and_ps(a.hi, _mm256_cmp_ps(x.hi, b, _CMP_NLT_UQ))};
+}
+static inline __m256 keep_lanes8(__m256 a, __m256i lane, int lo, int hi, float other) {
+  const __m256i in = _mm256_andnot_si256(_mm256_cmpgt_epi32(_mm256_set1_epi32(lo), lane),
+                                         _mm256_cmpgt_epi32(_mm256_set1_epi32(hi), lane));
+  return _mm256_blendv_ps(_mm256_set1_ps(other), a, _mm256_castsi256_ps(in));
+}
+static inline VecF keep_lanes(VecF a, int lo, int hi, float other) {
+  return {keep_lanes8(a.lo, _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), lo, hi, other),
+          keep_lanes8(a.hi, _mm256_setr_epi32(8, 9, 10, 11, 12, 13, 14, 15), lo, hi, other)};
+}
+static inline VecF load_f16(const uint16_t* p) {
+  return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))),
+          _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 8)))};
+}
+static inline __m256 bf16_to_float(__m128i h) {
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
+}
+static inline VecF load_bf16(const uint16_t* p) {
+  return {bf16_to_float(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))),
+          bf16_to_float(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 8)))};
+}
+static inline __m256i round_to_bf16(__m256 a) {  // nearest even, finite input
+  const __m256i x = _mm256_castps_si256(a);
+  const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(x, 16), _mm256_set1_epi32(1));
+  return _mm256_srli_epi32(
+      _mm256_add_epi32(x, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff))), 16);
+}
+static inline void store_bf16(uint16_t* p, VecF a) {
+  const __m256i packed = _mm256_packus_epi32(round_to_bf16(a.lo), round_to_bf16(a.hi));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_permute4x64_epi64(packed, 0xd8));
+}
+static inline void store_i32(int32_t* p, VecI a) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), a.lo);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + 8), a.hi);
+}
+static inline void store_i8(int8_t* p, VecI a) {
+  alignas(32) int32_t x[16];
+  store_i32(x, a);
+  for (int i = 0; i < 16; ++i) p[i] = static_cast<int8_t>(x[i]);
+}
+
+struct Bytes {
+  __m256i lo, hi;
+};
+static inline Bytes load_bytes(const uint8_t* p) {
+  return {_mm256_load_si256(reinterpret_cast<const __m256i*>(p)),
+          _mm256_load_si256(reinterpret_cast<const __m256i*>(p + 32))};
+}
+static inline Bytes low_nibbles(Bytes a) {
+  const __m256i mask = _mm256_set1_epi8(0x0f);
+  return {_mm256_and_si256(a.lo, mask), _mm256_and_si256(a.hi, mask)};
+}
+static inline Bytes high_nibbles(Bytes a) {
+  const __m256i mask = _mm256_set1_epi8(0x0f);
+  return {_mm256_and_si256(_mm256_srli_epi16(a.lo, 4), mask),
+          _mm256_and_si256(_mm256_srli_epi16(a.hi, 4), mask)};
+}
+struct Quad {
+  __m256i v;
+};
+static inline Quad splat_quad(const int8_t* p) {
+  int32_t x;
+  __builtin_memcpy(&x, p, 4);
+  return {_mm256_set1_epi32(x)};
+}
+// Exact: vpmaddubsw adds two products in 16 bits, which nibbles (15 * 127 * 2) cannot overflow. Bytes of
+// 8 bits are widened to 16 first.
+template <bool kNibble>
+static inline __m256i dot_half(__m256i acc, __m256i w, __m256i a) {
+  const __m256i ones = _mm256_set1_epi16(1);
+  if (kNibble) {
+    return _mm256_add_epi32(acc, _mm256_madd_epi16(_mm256_maddubs_epi16(w, a), ones));
+  }
+  // Even and odd bytes of each lane: w as 0..255, a sign-extended, both in 16 bits.
+  const __m256i w_even = _mm256_and_si256(w, _mm256_set1_epi16(0x00ff));
+  const __m256i w_odd = _mm256_srli_epi16(w, 8);
+  const __m256i a_even = _mm256_srai_epi16(_mm256_slli_epi16(a, 8), 8);
+  const __m256i a_odd = _mm256_srai_epi16(a, 8);
+  acc = _mm256_add_epi32(acc, _mm256_madd_epi16(w_even, a_even));
+  return _mm256_add_epi32(acc, _mm256_madd_epi16(w_odd, a_odd));
+}
+template <bool kNibble>
+static inline VecI dot_u8s8(VecI acc, Bytes w, Quad a) {
+  return {dot_half<kNibble>(acc.lo, w.lo, a.v), dot_half<kNibble>(acc.hi, w.hi, a.v)};
+}
+
+struct Pairs {
+  __m256i lo, hi;
+};
+static inline Pairs load_pairs(const void* p) {
+  const __m256i* q = static_cast<const __m256i*>(p);
+  return {_mm256_load_si256(q), _mm256_load_si256(q + 1)};
+}
+static inline Pairs splat_pair(const uint16_t* p) {
+  int32_t x;
+  __builtin_memcpy(&x, p, 4);
+  return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)};
+}
+static inline __m256 dot_bf16_half(__m256 acc, __m256i w, __m256i a) {
+  const __m256i high = _mm256_set1_epi32(static_cast<int32_t>(0xffff0000));
+  const __m256 w0 = _mm256_castsi256_ps(_mm256_slli_epi32(w, 16));
+  const __m256 a0 = _mm256_castsi256_ps(_mm256_slli_epi32(a, 16));
+  const __m256 w1 = _mm256_castsi256_ps(_mm256_and_si256(w, high));
+  const __m256 a1 = _mm256_castsi256_ps(_mm256_and_si256(a, high));
+  return _mm256_fmadd_ps(w1, a1, _mm256_fmadd_ps(w0, a0, acc));
+}
+static inline VecF dot_bf16(VecF acc, Pairs w, Pairs a) {
+  return {dot_bf16_half(acc.lo, w.lo, a.lo), dot_bf16_half(acc.hi, w.hi, a.hi)};
+}

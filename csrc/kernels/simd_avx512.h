@@ -1,0 +1,97 @@
+// Sixteen floats in one AVX-512 register. Included inside a tier's namespace; see simd.h.
+
+struct VecF {
+  __m512 v;
+};
+struct VecI {
+  __m512i v;
+};
+
+static inline VecF load(const float* p) { return {_mm512_loadu_ps(p)}; }
+static inline void store(float* p, VecF a) { _mm512_storeu_ps(p, a.v); }
+static inline VecF splat(float x) { return {_mm512_set1_ps(x)}; }
+static inline VecF zero() { return {_mm512_setzero_ps()}; }
+static inline VecF add(VecF a, VecF b) { return {_mm512_add_ps(a.v, b.v)}; }
+static inline VecF sub(VecF a, VecF b) { return {_mm512_sub_ps(a.v, b.v)}; }
+static inline VecF mul(VecF a, VecF b) { return {_mm512_mul_ps(a.v, b.v)}; }
+static inline VecF div(VecF a, VecF b) { return {_mm512_div_ps(a.v, b.v)}; }
+static inline VecF fma(VecF a, VecF b, VecF c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
+static inline VecF vmax(VecF a, VecF b) { return {_mm512_max_ps(a.v, b.v)}; }
+static inline VecF vmin(VecF a, VecF b) { return {_mm512_min_ps(a.v, b.v)}; }
+static inline VecF vabs(VecF a) { return {_mm512_abs_ps(a.v)}; }
+static inline VecF round_even(VecF a) {
+  return {_mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
+}
+static inline VecI to_int(VecF a) { return {_mm512_cvtps_epi32(a.v)}; }
+static inline VecF to_float(VecI a) { return {_mm512_cvtepi32_ps(a.v)}; }
+static inline VecI splat_int(int32_t x) { return {_mm512_set1_epi32(x)}; }
+static inline VecF scale_pow2(VecF a, VecI n) {  // a * 2^n for normal results
+  return {_mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(a.v), _mm512_slli_epi32(n.v, 23)))};
+}
+// Lanes of a where x < bound become 0.
+static inline VecF zero_below(VecF a, VecF x, float bound) {
+  return {_mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x.v, _mm512_set1_ps(bound), _CMP_NLT_UQ), a.v)};
+}
+// Lanes whose index is outside [lo, hi) become `other`.
+static inline VecF keep_lanes(VecF a, int lo, int hi, float other) {
+  const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  const __mmask16 in = _mm512_cmpge_epi32_mask(lane, _mm512_set1_epi32(lo)) &
+                       _mm512_cmplt_epi32_mask(lane, _mm512_set1_epi32(hi));
+  return {_mm512_mask_blend_ps(in, _mm512_set1_ps(other), a.v)};
+}
+static inline VecF load_f16(const uint16_t* p) {
+  return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
+}
+static inline VecF load_bf16(const uint16_t* p) {
+  return {_mm512_castsi512_ps(_mm512_slli_epi32(
+      _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))), 16))};
+}
+static inline void store_bf16(uint16_t* p, VecF a) {
+  const __m256bh h = _mm512_cvtneps_pbh(a.v);
+  __builtin_memcpy(p, &h, 32);
+}
+static inline void store_i8(int8_t* p, VecI a) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtsepi32_epi8(a.v));
+}
+static inline void store_i32(int32_t* p, VecI a) { _mm512_storeu_si512(p, a.v); }
+
+// Dot products of 4 unsigned weight bytes with 4 signed activation bytes, one per lane, added to acc.
+// Inline assembly: with the intrinsic g++ 12 spills the accumulators of an unrolled tile.
+struct Bytes {
+  __m512i v;
+};
+static inline Bytes load_bytes(const uint8_t* p) { return {_mm512_load_si512(p)}; }
+static inline Bytes low_nibbles(Bytes a) {
+  return {_mm512_and_si512(a.v, _mm512_set1_epi8(0x0f))};
+}
+static inline Bytes high_nibbles(Bytes a) {
+  return {_mm512_and_si512(_mm512_srli_epi16(a.v, 4), _mm512_set1_epi8(0x0f))};
+}
+struct Quad {  // 4 activation bytes, in every lane
+  __m512i v;
+};
+static inline Quad splat_quad(const int8_t* p) {
+  int32_t x;
+  __builtin_memcpy(&x, p, 4);
+  return {_mm512_set1_epi32(x)};
+}
+template <bool kNibble>
+static inline VecI dot_u8s8(VecI acc, Bytes w, Quad a) {
+  asm("vpdpbusd %2, %1, %0" : "+v"(acc.v) : "v"(w.v), "v"(a.v));
+  return acc;
+}
+
+// Pairs of bfloat16: acc += w[2i] * a[0] + w[2i + 1] * a[1] in each lane i.
+struct Pairs {
+  __m512i v;
+};
+static inline Pairs load_pairs(const void* p) { return {_mm512_load_si512(p)}; }
+static inline Pairs splat_pair(const uint16_t* p) {
+  int32_t x;
+  __builtin_memcpy(&x, p, 4);
+  return {_mm512_set1_epi32(x)};
+}
+static inline VecF dot_bf16(VecF acc, Pairs w, Pairs a) {
+  asm("vdpbf16ps %2, %1, %0" : "+v"(acc.v) : "v"(w.v), "v"(a.v));
+  return acc;
+}

@@ -1,0 +1,182 @@
+// Sixteen floats as plain loops, for any x86-64. Included inside a tier's namespace; see simd.h.
+
+struct VecF {
+  float v[16];
+};
+struct VecI {
+  int32_t v[16];
+};
+
+#define OCTAVO_LANES for (int i = 0; i < 16; ++i)
+
+static inline VecF load(const float* p) {
+  VecF r;
+  OCTAVO_LANES r.v[i] = p[i];
+  return r;
+}
+static inline void store(float* p, VecF a) { OCTAVO_LANES p[i] = a.v[i]; }
+static inline VecF splat(float x) {
+  VecF r;
+  OCTAVO_LANES r.v[i] = x;
+  return r;
+}
+static inline VecF zero() { return splat(0.0f); }
+static inline VecF add(VecF a, VecF b) {
+  OCTAVO_LANES a.v[i] += b.v[i];
+  return a;
+}
+static inline VecF sub(VecF a, VecF b) {
+  OCTAVO_LANES a.v[i] -= b.v[i];
+  return a;
+}
+static inline VecF mul(VecF a, VecF b) {
+  OCTAVO_LANES a.v[i] *= b.v[i];
+  return a;
+}
+static inline VecF div(VecF a, VecF b) {
+  OCTAVO_LANES a.v[i] /= b.v[i];
+  return a;
+}
+// Two roundings: without the instruction a fused one would be a library call per lane.
+static inline VecF fma(VecF a, VecF b, VecF c) {
+  OCTAVO_LANES c.v[i] = a.v[i] * b.v[i] + c.v[i];
+  return c;
+}
+static inline VecF vmax(VecF a, VecF b) {
+  OCTAVO_LANES a.v[i] = a.v[i] > b.v[i] ? a.v[i] : b.v[i];
+  return a;
+}
+static inline VecF vmin(VecF a, VecF b) {
+  OCTAVO_LANES a.v[i] = a.v[i] < b.v[i] ? a.v[i] : b.v[i];
+  return a;
+}
+static inline VecF vabs(VecF a) {
+  OCTAVO_LANES a.v[i] = __builtin_fabsf(a.v[i]);
+  return a;
+}
+static inline VecF round_even(VecF a) {
+  // Adding 1.5 * 2^23 leaves no fraction bits; exact for |x| < 2^22, which all callers keep to.
+  OCTAVO_LANES a.v[i] = (a.v[i] + 12582912.0f) - 12582912.0f;
+  return a;
+}
+static inline VecI to_int(VecF a) {
+  VecI r;
+  a = round_even(a);
+  OCTAVO_LANES r.v[i] = static_cast<int32_t>(a.v[i]);
+  return r;
+}
+static inline VecF to_float(VecI a) {
+  VecF r;
+  OCTAVO_LANES r.v[i] = static_cast<float>(a.v[i]);
+  return r;
+}
+static inline VecI splat_int(int32_t x) {
+  VecI r;
+  OCTAVO_LANES r.v[i] = x;
+  return r;
+}
+static inline uint32_t float_bits(float x) {
+  uint32_t u;
+  __builtin_memcpy(&u, &x, 4);
+  return u;
+}
+static inline float bits_float(uint32_t u) {
+  float x;
+  __builtin_memcpy(&x, &u, 4);
+  return x;
+}
+static inline VecF scale_pow2(VecF a, VecI n) {
+  OCTAVO_LANES a.v[i] = bits_float(float_bits(a.v[i]) + (static_cast<uint32_t>(n.v[i]) << 23));
+  return a;
+}
+static inline VecF zero_below(VecF a, VecF x, float bound) {
+  OCTAVO_LANES a.v[i] = x.v[i] < bound ? 0.0f : a.v[i];
+  return a;
+}
+static inline VecF keep_lanes(VecF a, int lo, int hi, float other) {
+  OCTAVO_LANES a.v[i] = i >= lo && i < hi ? a.v[i] : other;
+  return a;
+}
+static inline float half_to_float(uint16_t h) {
+  const uint32_t sign = static_cast<uint32_t>(h & 0x8000u) << 16;
+  const uint32_t magnitude = h & 0x7fffu;
+  if (magnitude >= 0x7c00u) return bits_float(sign | 0x7f800000u | ((magnitude & 0x3ffu) << 13));
+  // Shift into place and correct the exponent by a multiplication, which also normalises subnormals.
+  const float value = bits_float(magnitude << 13) * 0x1p112f;
+  return bits_float(sign | float_bits(value));
+}
+static inline VecF load_f16(const uint16_t* p) {
+  VecF r;
+  OCTAVO_LANES r.v[i] = half_to_float(p[i]);
+  return r;
+}
+static inline VecF load_bf16(const uint16_t* p) {
+  VecF r;
+  OCTAVO_LANES r.v[i] = bits_float(static_cast<uint32_t>(p[i]) << 16);
+  return r;
+}
+static inline void store_bf16(uint16_t* p, VecF a) {  // nearest even, finite input
+  OCTAVO_LANES {
+    const uint32_t u = float_bits(a.v[i]);
+    p[i] = static_cast<uint16_t>((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
+  }
+}
+static inline void store_i8(int8_t* p, VecI a) { OCTAVO_LANES p[i] = static_cast<int8_t>(a.v[i]); }
+static inline void store_i32(int32_t* p, VecI a) { OCTAVO_LANES p[i] = a.v[i]; }
+
+struct Bytes {
+  uint8_t v[64];
+};
+static inline Bytes load_bytes(const uint8_t* p) {
+  Bytes r;
+  __builtin_memcpy(r.v, p, 64);
+  return r;
+}
+static inline Bytes low_nibbles(Bytes a) {
+  for (int i = 0; i < 64; ++i) a.v[i] &= 0x0f;
+  return a;
+}
+static inline Bytes high_nibbles(Bytes a) {
+  for (int i = 0; i < 64; ++i) a.v[i] >>= 4;
+  return a;
+}
+struct Quad {
+  int8_t v[4];
+};
+static inline Quad splat_quad(const int8_t* p) {
+  Quad r;
+  __builtin_memcpy(r.v, p, 4);
+  return r;
+}
+template <bool kNibble>
+static inline VecI dot_u8s8(VecI acc, Bytes w, Quad a) {
+  OCTAVO_LANES {
+    acc.v[i] += w.v[4 * i] * a.v[0] + w.v[4 * i + 1] * a.v[1] + w.v[4 * i + 2] * a.v[2] +
+                w.v[4 * i + 3] * a.v[3];
+  }
+  return acc;
+}
+
+struct Pairs {
+  uint32_t v[16];
+};
+static inline Pairs load_pairs(const void* p) {
+  Pairs r;
+  __builtin_memcpy(r.v, p, 64);
+  return r;
+}
+static inline Pairs splat_pair(const uint16_t* p) {
+  uint32_t x;
+  __builtin_memcpy(&x, p, 4);
+  Pairs r;
+  OCTAVO_LANES r.v[i] = x;
+  return r;
+}
+static inline VecF dot_bf16(VecF acc, Pairs w, Pairs a) {
+  OCTAVO_LANES {
+    acc.v[i] += bits_float(w.v[i] << 16) * bits_float(a.v[i] << 16);
+    acc.v[i] += bits_float(w.v[i] & 0xffff0000u) * bits_float(a.v[i] & 0xffff0000u);
+  }
+  return acc;
+}
+#undef OCTAVO_LANES

@@ -1,0 +1,23 @@
+// The kernels for AVX2, FMA and F16C.
+// Compiled with the flags of this tier only; all in one static namespace.
+#define OCTAVO_TIER_AVX2 1
+#define OCTAVO_TIER_NAME "avx2"
+
+#include <immintrin.h>
+
+#include "kernels/kernel_table.h"
+
+namespace octavo {
+namespace {
+// clang-format off: the order matters
+#include "kernels/simd.h"
+#include "kernels/gemm_inl.h"
+#include "kernels/rows_inl.h"
+#include "kernels/attention_inl.h"
+#include "kernels/table_inl.h"
+// clang-format on
+}  // namespace
+
+const KernelTable& avx2_kernels() { return kTable; }
+
+}  // namespace octavo

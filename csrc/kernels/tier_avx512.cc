@@ -1,0 +1,23 @@
+// The kernels for AVX-512 (F, BW, DQ, VL, VNNI, BF16).
+// Compiled with the flags of this tier only; all in one static namespace.
+#define OCTAVO_TIER_AVX512 1
+#define OCTAVO_TIER_NAME "avx512"
+
+#include <immintrin.h>
+
+#include "kernels/kernel_table.h"
+
+namespace octavo {
+namespace {
+// clang-format off: the order matters
+#include "kernels/simd.h"
+#include "kernels/gemm_inl.h"
+#include "kernels/rows_inl.h"
+#include "kernels/attention_inl.h"
+#include "kernels/table_inl.h"
+// clang-format on
+}  // namespace
+
+const KernelTable& avx512_kernels() { return kTable; }
+
+}  // namespace octavo

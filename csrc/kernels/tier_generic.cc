@@ -1,0 +1,21 @@
+// The kernels for any x86-64.
+// Compiled with the flags of this tier only; all in one static namespace.
+#define OCTAVO_TIER_GENERIC 1
+#define OCTAVO_TIER_NAME "generic"
+
+#include "kernels/kernel_table.h"
+
+namespace octavo {
+namespace {
+// clang-format off: the order matters
+#include "kernels/simd.h"
+#include "kernels/gemm_inl.h"
+#include "kernels/rows_inl.h"
+#include "kernels/attention_inl.h"
+#include "kernels/table_inl.h"
+// clang-format on
+}  // namespace
+
+const KernelTable& generic_kernels() { return kTable; }
+
+}  // namespace octavo

@@ -1,0 +1,241 @@
+// Queries, keys and values, and the attention over them.
+#include <cstring>
+
+#include "plan/ops.h"
+
+namespace octavo {
+namespace {
+
+
+
+class QkvOp final : public Op {
+ public:
+  QkvOp(const OpContext& context, const QkvWeights& weights, const Acts* src, int32_t layer,
+        int32_t rope)
+      : Op("qkv"),
+        context_(context),
+        weights_(weights),
+        src_(src),
+        kv_(context.kv_layer(layer)),
+        rope_(rope),
+        tiles_per_head_((context.shape.head_dim + kTileCols - 1) / kTileCols) {}
+
+  void run(StepState& step, Worker& worker) override {
+    const ModelShape& shape = context_.shape;
+    const int64_t chunks = (step.input->num_tokens + kRowChunk - 1) / kRowChunk;
+    // The KV heads come first: they are twice the work of a query head.
+    const int64_t heads = shape.num_kv_heads + shape.num_heads;
+    for_tasks(chunks * heads, 1, [&](int64_t task, int64_t next) {
+      const int64_t begin = task / heads * kRowChunk;
+      const int64_t end = std::min<int64_t>(begin + kRowChunk, step.input->num_tokens);
+      const int64_t next_head = next < 0 ? -1 : next % heads;
+      if (task % heads < shape.num_kv_heads) {
+        key_value_head(step, worker, task % heads, begin, end, next_head);
+      } else {
+        query_head(step, worker, task % heads - shape.num_kv_heads, begin, end, next_head);
+      }
+    });
+  }
+
+ private:
+  int64_t head_width() const { return tiles_per_head_ * kTileCols; }
+
+  // First matrix head that a task multiplies with: queries, keys, values lie one after another.
+  int64_t matrix_head(int64_t task_head) const {
+    const ModelShape& shape = context_.shape;
+    return task_head < shape.num_kv_heads ? shape.num_heads + task_head
+                                          : task_head - shape.num_kv_heads;
+  }
+
+  // rows[.][head_width] = the head's projection of up to four rows.
+  void project(int64_t head, int64_t begin, int64_t end, int64_t next_head, float* rows) const {
+    const int64_t width = head_width();
+    for (int64_t t = 0; t < tiles_per_head_; ++t) {
+      const int64_t i = head * tiles_per_head_ + t;
+      const Linear::Tile& tile = weights_.linear->tile(i);
+      const uint8_t* next = t + 1 < tiles_per_head_ ? weights_.linear->tile(i + 1).data
+                            : next_head >= 0
+                                ? weights_.linear->tile(next_head * tiles_per_head_).data
+                                : nullptr;
+      for_row_blocks(*context_.kernels, src_->view(), tile,
+                     tile_bytes(tile.format, weights_.linear->padded_k()), next, begin, end,
+                     [&](int64_t row, int64_t num_rows, const float* out) {
+                       for (int64_t r = 0; r < num_rows; ++r) {
+                         std::memcpy(rows + (row - begin + r) * width + t * kTileCols,
+                                     out + r * kTileCols, kTileCols * sizeof(float));
+                       }
+                     });
+    }
+    if (weights_.bias != nullptr) {
+      for (int64_t r = 0; r < end - begin; ++r) {
+        context_.kernels->add_to(rows + r * width, weights_.bias->data() + head * width, width);
+      }
+    }
+  }
+
+  void norm_and_turn(const StepState& step, int64_t row, const FloatVector* norm, float* x) const {
+    const ModelShape& shape = context_.shape;
+    if (norm != nullptr) {
+      context_.kernels->rms_norm(x, norm->data(), shape.norm_eps, shape.head_dim,
+                                 shape.padded_head_dim(), x);
+    }
+    const int64_t half = shape.head_dim / 2;
+    const int64_t offset = (int64_t{rope_} * shape.max_tokens + row) * half;
+    context_.kernels->rope(x, step.cos.data() + offset, step.sin.data() + offset, half);
+  }
+
+  void query_head(StepState& step, Worker& worker, int64_t head, int64_t begin, int64_t end,
+                  int64_t next_head) const {
+    const ModelShape& shape = context_.shape;
+    const int64_t width = head_width(), dim = shape.padded_head_dim();
+    float* rows = worker.rows.as<float>();
+    const int64_t next = next_head < 0 ? -1 : matrix_head(next_head);
+    project(head, begin, end, next, rows);
+    // Scores are used as powers of 2.
+    const float scale = shape.attention_scale * 1.4426950408889634f;
+    for (int64_t row = begin; row < end; ++row) {
+      float* x = rows + (row - begin) * width;
+      norm_and_turn(step, row, weights_.query_norm, x);
+      context_.kernels->scale(x, scale, dim);
+      std::memcpy(context_.queries + (row * shape.num_heads + head) * dim, x, dim * sizeof(float));
+    }
+  }
+
+  void key_value_head(StepState& step, Worker& worker, int64_t head, int64_t begin, int64_t end,
+                      int64_t next_head) const {
+    const ModelShape& shape = context_.shape;
+    const int64_t width = head_width();
+    float* keys = worker.rows.as<float>();
+    float* values = keys + kRowChunk * width;
+    const int64_t key_head = shape.num_heads + head;
+    const int64_t value_head = key_head + shape.num_kv_heads;
+    project(key_head, begin, end, value_head, keys);
+    project(value_head, begin, end, next_head < 0 ? -1 : matrix_head(next_head), values);
+    for (int64_t row = begin; row < end; ++row) {
+      norm_and_turn(step, row, weights_.key_norm, keys + (row - begin) * width);
+      context_.kernels->write_kv(kv_, step.blocks[row], step.positions[row] % shape.block_size,
+                                 static_cast<int32_t>(head), keys + (row - begin) * width,
+                                 values + (row - begin) * width);
+    }
+  }
+
+  const OpContext context_;
+  const QkvWeights weights_;
+  const Acts* const src_;
+  const KvLayer kv_;
+  const int32_t rope_;
+  const int64_t tiles_per_head_;
+};
+
+class AttentionOp final : public Op {
+ public:
+  AttentionOp(const OpContext& context, int32_t layer, int32_t window, Acts* dst)
+      : Op("attention"),
+        context_(context),
+        kv_(context.kv_layer(layer)),
+        window_(window),
+        dst_(dst) {}
+
+  void run(StepState& step, Worker& worker) override {
+    const int64_t heads = context_.shape.num_kv_heads;
+    const int64_t tasks = static_cast<int64_t>(step.pieces.size()) * heads;
+    for_tasks(tasks, batch_size(tasks, worker), [&](int64_t task, int64_t) {
+      attend(step, worker, step.pieces[task / heads], static_cast<int32_t>(task % heads));
+    });
+  }
+
+ private:
+  void attend(const StepState& step, Worker& worker, const AttentionPiece& piece,
+              int32_t kv_head) const {
+    const ModelShape& shape = context_.shape;
+    const int32_t group = shape.group();
+    const int64_t dim = shape.padded_head_dim();
+    const int64_t max_rows =
+        int64_t{attention_tokens_per_item(group, static_cast<int32_t>(dim))} * group;
+    float* out = worker.attention_scratch.as<float>();
+    AttentionItem item;
+    item.kv = kv_;
+    item.block_table =
+        step.input->block_tables + step.input->sequences[piece.sequence].first_block;
+    item.kv_head = kv_head;
+    item.first_position = piece.first_position;
+    item.num_tokens = piece.num_tokens;
+    item.group = group;
+    item.window = window_;
+    item.query =
+        context_.queries + (int64_t{piece.first_row} * shape.num_heads + kv_head * group) * dim;
+    item.query_stride = shape.num_heads * dim;
+    item.out = out;
+    item.out_stride = group * dim;
+    item.scratch = worker.attention_scratch.data() + max_rows * dim * sizeof(float);
+    context_.kernels->attention(item);
+    for (int32_t t = 0; t < piece.num_tokens; ++t) {
+      store_row(out + t * group * dim, piece.first_row + t, kv_head);
+    }
+  }
+
+  // One token's [group][padded D] into the columns kv_head * group * D .. of its row.
+  void store_row(float* heads, int64_t row, int32_t kv_head) const {
+    const ModelShape& shape = context_.shape;
+    const int64_t dim = shape.head_dim, padded = shape.padded_head_dim();
+    const int64_t count = shape.group() * dim, first = kv_head * count;
+    if (padded != dim) {
+      for (int32_t g = 1; g < shape.group(); ++g) {
+        std::memmove(heads + g * dim, heads + g * padded, dim * sizeof(float));
+      }
+    }
+    if (count % kGroup == 0) {
+      context_.kernels->store_acts(dst_->format(), heads, count / kGroup, dst_->buffer(),
+                                   dst_->chunk(row, first));
+    } else {
+      store_unaligned(heads, row, first, count);
+    }
+  }
+
+  // Heads that do not fill 32-number chunks (the loader gives such models float activations).
+  void store_unaligned(const float* values, int64_t row, int64_t first, int64_t count) const {
+    const int64_t offset = row * dst_->k() + first;
+    if (dst_->format() == ActFormat::kF32) {
+      std::memcpy(dst_->buffer().f32 + offset, values, count * sizeof(float));
+      return;
+    }
+    for (int64_t i = 0; i < count; ++i) {
+      dst_->buffer().bf16[offset + i] = float_to_bf16(values[i]);
+    }
+  }
+
+  const OpContext context_;
+  const KvLayer kv_;
+  const int32_t window_;
+  Acts* const dst_;
+};
+
+}  // namespace
+
+int64_t OpContext::block_bytes_per_layer() const {
+  return int64_t{2} * shape.num_kv_heads * shape.padded_head_dim() * shape.block_size *
+         (shape.kv_bf16 ? 2 : 4);
+}
+
+KvLayer OpContext::kv_layer(int32_t layer) const {
+  KvLayer kv;
+  kv.block_stride = block_bytes_per_layer();
+  kv.head_stride = kv.block_stride / shape.num_kv_heads;
+  kv.base = kv_pool + int64_t{layer} * shape.num_blocks * kv.block_stride;
+  kv.block_size = shape.block_size;
+  kv.head_dim = static_cast<int32_t>(shape.padded_head_dim());
+  kv.bf16 = shape.kv_bf16;
+  return kv;
+}
+
+std::unique_ptr<Op> make_qkv(const OpContext& context, const QkvWeights& weights, const Acts* src,
+                             int32_t layer, int32_t rope) {
+  return std::make_unique<QkvOp>(context, weights, src, layer, rope);
+}
+
+std::unique_ptr<Op> make_attention(const OpContext& context, int32_t layer, int32_t window,
+                                   Acts* dst) {
+  return std::make_unique<AttentionOp>(context, layer, window, dst);
+}
+
+}  // namespace octavo

@@ -1,0 +1,246 @@
+#include "plan/plan.h"
+
+#include <algorithm>
+#include <cstring>
+#include <stdexcept>
+#include <tuple>
+
+namespace octavo {
+namespace {
+
+// Four rows at a time are read by the kernels, so buffers have room for whole blocks of rows.
+int64_t padded_rows(int64_t rows) { return (rows + kMaxRows - 1) / kMaxRows * kMaxRows; }
+
+constexpr int64_t kAlign = 64;
+int64_t aligned(int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
+
+}  // namespace
+
+Acts::Acts(int64_t max_rows, int64_t k, ActFormat format) : format_(format), k_(k) {
+  const int64_t numbers = padded_rows(max_rows) * k, chunks = numbers / kGroup;
+  if (format == ActFormat::kF32) {
+    memory_ = Buffer(numbers * sizeof(float));
+    buffer_.f32 = memory_.as<float>();
+  } else if (format == ActFormat::kBf16) {
+    memory_ = Buffer(numbers * sizeof(uint16_t));
+    buffer_.bf16 = memory_.as<uint16_t>();
+  } else {
+    const int64_t scales = aligned(chunks * sizeof(float));
+    memory_ = Buffer(aligned(numbers) + 2 * scales + aligned(2 * chunks * sizeof(int32_t)));
+    uint8_t* p = memory_.data();
+    buffer_.q = reinterpret_cast<int8_t*>(p), p += aligned(numbers);
+    buffer_.scale = reinterpret_cast<float*>(p), p += scales;
+    buffer_.sum = reinterpret_cast<float*>(p), p += scales;
+    buffer_.sum16 = reinterpret_cast<int32_t*>(p);
+  }
+}
+
+ActView Acts::view() const {
+  ActView v;
+  v.f32 = buffer_.f32;
+  v.bf16 = buffer_.bf16;
+  v.q = buffer_.q;
+  v.scale = buffer_.scale;
+  v.sum = buffer_.sum;
+  v.sum16 = buffer_.sum16;
+  v.k = k_;
+  return v;
+}
+
+Plan::Plan(const ModelShape& shape, const KernelTable& kernels, int num_threads)
+    : threads_(num_threads) {
+  if (shape.num_heads % shape.num_kv_heads != 0) {
+    throw std::invalid_argument("query heads must be a multiple of KV heads");
+  }
+  context_.kernels = &kernels;
+  context_.shape = shape;
+  pool_memory_ = Buffer(context_.block_bytes_per_layer() * shape.num_blocks * shape.num_layers);
+  context_.kv_pool = pool_memory_.data();
+
+  const int64_t hidden = shape.max_tokens * shape.padded_hidden();
+  const int64_t queries = int64_t{shape.max_tokens} * shape.num_heads * shape.padded_head_dim();
+  rows_memory_ = Buffer((2 * hidden + queries) * sizeof(float));
+  context_.x = rows_memory_.as<float>();
+  context_.branch = context_.x + hidden;
+  context_.queries = context_.branch + hidden;
+
+  step_.positions.resize(shape.max_tokens);
+  step_.blocks.resize(shape.max_tokens);
+
+  const int64_t dim = shape.padded_head_dim();
+  const int64_t max_rows =
+      int64_t{attention_tokens_per_item(shape.group(), static_cast<int32_t>(dim))} * shape.group();
+  const int64_t head_width = (shape.head_dim + kTileCols - 1) / kTileCols * kTileCols;
+  workers_.resize(num_threads);
+  for (int t = 0; t < num_threads; ++t) {
+    Worker& w = workers_[t];
+    w.index = t;
+    w.count = num_threads;
+    w.attention_scratch = Buffer(max_rows * dim * sizeof(float) +
+                                 attention_scratch_bytes(max_rows, dim));
+    w.rows = Buffer(2 * kRowChunk * head_width * sizeof(float));
+    w.sampler = std::make_unique<Sampler>(kernels, shape.vocab_size);
+  }
+}
+
+int Plan::add_linear(int64_t k, const std::vector<WeightFormat>& formats) {
+  linears_.emplace_back(k, formats);
+  return static_cast<int>(linears_.size()) - 1;
+}
+
+void Plan::pack(int linear, QuantType type, const uint8_t* rows, int64_t num_rows,
+                const TileLayout& layout) {
+  linears_.at(linear).pack(type, rows, num_rows, layout, threads_);
+}
+
+int Plan::add_vector(std::vector<float> values) {
+  vectors_.push_back(std::move(values));
+  return static_cast<int>(vectors_.size()) - 1;
+}
+
+int Plan::add_rope(RopeTable rope) {
+  ropes_.push_back(std::move(rope));
+  const size_t half = context_.shape.head_dim / 2;
+  step_.cos.resize(ropes_.size() * context_.shape.max_tokens * half);
+  step_.sin.resize(step_.cos.size());
+  return static_cast<int>(ropes_.size()) - 1;
+}
+
+const FloatVector* Plan::vector_or_null(int number) const {
+  return number < 0 ? nullptr : &vectors_.at(number);
+}
+
+Acts* Plan::acts_for(Role role, int reader) {
+  const Linear& linear = linears_.at(reader);
+  const auto key = std::make_pair(role, linear.acts());
+  auto it = acts_.find(key);
+  if (it == acts_.end()) {
+    it = acts_
+             .emplace(std::piecewise_construct, std::forward_as_tuple(key),
+                      std::forward_as_tuple(context_.shape.max_tokens, linear.padded_k(),
+                                            linear.acts()))
+             .first;
+  }
+  return &it->second;
+}
+
+void Plan::add_embed(int embedding, float multiplier) {
+  ops_.push_back(make_embed(context_, linears_.at(embedding), multiplier, ropes_));
+}
+
+void Plan::add_norm(int post_weight, int weight, int reader) {
+  Acts* dst = reader < 0 ? nullptr : acts_for(Role::kHidden, reader);
+  ops_.push_back(make_norm(context_, vector_or_null(post_weight), vector_or_null(weight), dst));
+}
+
+void Plan::add_qkv(int linear, int bias, int query_norm, int key_norm, int layer, int rope) {
+  const QkvWeights weights{&linears_.at(linear), vector_or_null(bias), vector_or_null(query_norm),
+                           vector_or_null(key_norm)};
+  ops_.push_back(make_qkv(context_, weights, acts_for(Role::kHidden, linear), layer, rope));
+}
+
+void Plan::add_attention(int layer, int window, int reader) {
+  ops_.push_back(make_attention(context_, layer, window, acts_for(Role::kAttention, reader)));
+}
+
+void Plan::add_output(int linear, int bias, bool to_branch) {
+  ops_.push_back(make_projection(context_, "output", linears_.at(linear), vector_or_null(bias),
+                                 acts_for(Role::kAttention, linear), to_branch));
+}
+
+void Plan::add_gate_up(int linear, int bias, Activation activation, int reader) {
+  ops_.push_back(make_gate_up(context_, linears_.at(linear), vector_or_null(bias), activation,
+                              acts_for(Role::kHidden, linear),
+                              acts_for(Role::kIntermediate, reader)));
+}
+
+void Plan::add_down(int linear, int bias, bool to_branch) {
+  ops_.push_back(make_projection(context_, "down", linears_.at(linear), vector_or_null(bias),
+                                 acts_for(Role::kIntermediate, linear), to_branch));
+}
+
+void Plan::set_head(int linear, int norm_weight) {
+  head_ = make_head(context_, linears_.at(linear), vectors_.at(norm_weight), &workers_);
+}
+
+size_t Plan::weight_bytes() const {
+  size_t bytes = 0;
+  for (const Linear& l : linears_) bytes += l.num_bytes();
+  for (const FloatVector& v : vectors_) bytes += v.size() * sizeof(float);
+  return bytes;
+}
+
+void Plan::run(const StepInput& input, StepOutput& output) {
+  prepare(input, output);
+  threads_.run([&](int t) {
+    Worker& worker = workers_[t];
+    for (const std::unique_ptr<Op>& op : ops_) {
+      op->run(step_, worker);
+      threads_.barrier(t);
+    }
+    for (int32_t first = 0; first < input.num_rows; first += kHeadRows) {
+      if (t == 0) {
+        step_.first_head_row = first;
+        step_.num_head_rows = std::min(kHeadRows, input.num_rows - first);
+        for (Op* op : {head_.norm.get(), head_.logits.get(), head_.finish.get()}) op->reset();
+      }
+      threads_.barrier(t);
+      for (Op* op : {head_.norm.get(), head_.logits.get(), head_.finish.get()}) {
+        op->run(step_, worker);
+        threads_.barrier(t);
+      }
+    }
+  });
+}
+
+void Plan::prepare(const StepInput& input, StepOutput& output) {
+  copy_blocks(input);
+  step_.input = &input;
+  step_.output = &output;
+  for (int32_t s = 0; s < input.num_sequences; ++s) {
+    const SequenceStep& seq = input.sequences[s];
+    for (int32_t i = 0; i < seq.num_tokens; ++i) {
+      const int32_t position = seq.first_position + i;
+      step_.positions[seq.first_row + i] = position;
+      step_.blocks[seq.first_row + i] =
+          input.block_tables[seq.first_block + position / context_.shape.block_size];
+    }
+  }
+  split_attention(input);
+  for (const std::unique_ptr<Op>& op : ops_) op->reset();
+}
+
+void Plan::copy_blocks(const StepInput& input) {
+  const int64_t bytes = context_.block_bytes_per_layer();
+  for (int32_t layer = 0; layer < context_.shape.num_layers; ++layer) {
+    const KvLayer kv = context_.kv_layer(layer);
+    for (int32_t c = 0; c < input.num_copies; ++c) {
+      std::memcpy(kv.base + input.copies[2 * c + 1] * kv.block_stride,
+                  kv.base + input.copies[2 * c] * kv.block_stride, bytes);
+    }
+  }
+}
+
+void Plan::split_attention(const StepInput& input) {
+  const ModelShape& shape = context_.shape;
+  const int32_t most = attention_tokens_per_item(shape.group(),
+                                                 static_cast<int32_t>(shape.padded_head_dim()));
+  step_.pieces.clear();
+  for (int32_t s = 0; s < input.num_sequences; ++s) {
+    const SequenceStep& seq = input.sequences[s];
+    for (int32_t i = 0; i < seq.num_tokens; i += most) {
+      step_.pieces.push_back({s, seq.first_row + i, std::min(most, seq.num_tokens - i),
+                              seq.first_position + i});
+    }
+  }
+  // Longest first, so that no thread begins a long piece when the others are done.
+  auto cost = [](const AttentionPiece& p) {
+    return int64_t{p.num_tokens} * (p.first_position + p.num_tokens);
+  };
+  std::stable_sort(step_.pieces.begin(), step_.pieces.end(),
+                   [&](const AttentionPiece& a, const AttentionPiece& b) {
+                     return cost(a) > cost(b);
+                   });
+}
+
+}  // namespace octavo

@@ -1,0 +1,75 @@
+// A model on this machine: packed weights, the block pool, and the list of ops that a step runs.
+//
+// Built once: linears and vectors are added and packed, then ops in order, then `run` for every step.
+// Nothing about a step's shape is fixed; batch, lengths and tables are read from StepInput.
+#ifndef OCTAVO_PLAN_PLAN_H_
+#define OCTAVO_PLAN_PLAN_H_
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "plan/ops.h"
+#include "plan/thread_pool.h"
+
+namespace octavo {
+
+class Plan {
+ public:
+  // Throws std::bad_alloc, std::invalid_argument.
+  Plan(const ModelShape& shape, const KernelTable& kernels, int num_threads);
+
+  // --- weights. Each returns the number by which ops name it.
+  int add_linear(int64_t k, const std::vector<WeightFormat>& formats);
+  void pack(int linear, QuantType type, const uint8_t* rows, int64_t num_rows,
+            const TileLayout& layout);
+  int64_t linear_k(int linear) const { return linears_.at(linear).k(); }
+  int add_vector(std::vector<float> values);  // padded by the caller
+  int add_rope(RopeTable rope);
+
+  // --- ops, in the order of the step. Vectors and linears by number; -1: none. `reader` is the linear that
+  // multiplies what the op writes: it decides the form of the activations.
+  void add_embed(int embedding, float multiplier);
+  void add_norm(int post_weight, int weight, int reader);
+  void add_qkv(int linear, int bias, int query_norm, int key_norm, int layer, int rope);
+  void add_attention(int layer, int window, int reader);
+  void add_output(int linear, int bias, bool to_branch);
+  void add_gate_up(int linear, int bias, Activation activation, int reader);
+  void add_down(int linear, int bias, bool to_branch);
+  void set_head(int linear, int norm_weight);
+
+  void run(const StepInput& input, StepOutput& output);
+
+  const ModelShape& shape() const { return context_.shape; }
+  size_t weight_bytes() const;
+  size_t pool_bytes() const { return pool_memory_.size(); }
+  ThreadPool& threads() { return threads_; }
+
+ private:
+  // Buffers of one role and form are shared by all layers: a barrier lies between any two uses.
+  enum class Role { kHidden, kAttention, kIntermediate };
+  Acts* acts_for(Role role, int reader);
+  const FloatVector* vector_or_null(int number) const;
+  void copy_blocks(const StepInput& input);
+  void prepare(const StepInput& input, StepOutput& output);
+  void split_attention(const StepInput& input);
+
+  OpContext context_;
+  ThreadPool threads_;
+  Buffer pool_memory_;
+  Buffer rows_memory_;
+  std::deque<Linear> linears_;       // deques: ops keep pointers to what is in them
+  std::deque<FloatVector> vectors_;
+  std::map<std::pair<Role, ActFormat>, Acts> acts_;
+  std::vector<RopeTable> ropes_;
+  std::vector<std::unique_ptr<Op>> ops_;
+  Head head_;
+  std::vector<Worker> workers_;
+  StepState step_;
+};
+
+}  // namespace octavo
+
+#endif  // OCTAVO_PLAN_PLAN_H_

@@ -1,0 +1,51 @@
+// Threads that run one function together, with cheap barriers inside.
+#ifndef OCTAVO_PLAN_THREAD_POOL_H_
+#define OCTAVO_PLAN_THREAD_POOL_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+namespace octavo {
+
+// The caller is thread 0. Between runs the others spin for a short while, since the next step usually
+// comes at once, then sleep, so that an idle server uses no processor.
+class ThreadPool {
+ public:
+  explicit ThreadPool(int num_threads);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  int size() const { return size_; }
+
+  // Calls body(thread) on every thread and returns when all have returned. `body` must not throw.
+  void run(const std::function<void(int)>& body);
+
+  // Inside `run`: waits until every thread is here. What any wrote before is visible to all after.
+  void barrier(int thread);
+
+ private:
+  // One word per cache line: no two threads write to the same line.
+  struct alignas(64) Word {
+    std::atomic<uint32_t> value{0};
+  };
+
+  void worker(int thread);
+
+  const int size_;
+  Word start_;                      // number of runs begun; workers wait for it to grow
+  Word release_;                    // barriers passed
+  std::unique_ptr<Word[]> arrived_;  // per thread: barriers reached
+  std::vector<uint32_t> passed_;     // per thread, its own: barriers passed
+  const std::function<void(int)>* body_ = nullptr;
+  std::atomic<bool> stop_{false};
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace octavo
+
+#endif  // OCTAVO_PLAN_THREAD_POOL_H_

@@ -1,0 +1,240 @@
+// A whole small decoder: a sequence's logits are the same bits alone, in a batch, in chunks, with other
+// blocks and with more threads.
+#include "plan/plan.h"
+
+#include <algorithm>
+#include <memory>
+#include <numeric>
+
+#include "tests/check.h"
+
+namespace octavo::test {
+namespace {
+
+constexpr int32_t kVocab = 70, kHidden = 64, kHeads = 6, kKvHeads = 2, kDim = 32, kFfn = 96, kLayers = 2;
+
+struct Settings {
+  int threads = 1;
+  int32_t block = 16;
+  bool floats = false;  // float32 weights and cache, or Q8_0 and bfloat16
+};
+
+// Every plan gets the same numbers: the generator starts anew.
+std::unique_ptr<Plan> build(const Settings& s) {
+  ModelShape shape{};
+  shape.hidden_size = kHidden;
+  shape.num_heads = kHeads;
+  shape.num_kv_heads = kKvHeads;
+  shape.head_dim = kDim;
+  shape.intermediate_size = kFfn;
+  shape.vocab_size = kVocab;
+  shape.num_layers = kLayers;
+  shape.norm_eps = 1e-5f;
+  shape.attention_scale = 0.1767767f;
+  shape.max_tokens = 700;
+  shape.num_blocks = 1400 / s.block;
+  shape.block_size = s.block;
+  shape.kv_bf16 = !s.floats;
+  auto plan = std::make_unique<Plan>(shape, *kernels(), s.threads);
+  Random random(42);
+  auto matrix = [&](int64_t rows, int64_t k, int64_t rows_per_block, int64_t turns) {
+    const WeightFormat format = s.floats ? WeightFormat::kF32 : WeightFormat::kS8;
+    const int64_t tiles = (rows + 31) / 32 * turns;
+    const int linear = plan->add_linear(k, std::vector<WeightFormat>(tiles, format));
+    for (int64_t turn = 0; turn < turns; ++turn) {
+      std::vector<uint8_t> bytes(rows * row_bytes(QuantType::kQ8_0, k));
+      for (int64_t b = 0; b < static_cast<int64_t>(bytes.size()); b += 34) {
+        const uint16_t d = float_to_half(uniform(random, 0.0005f, 0.002f));
+        std::memcpy(&bytes[b], &d, 2);
+        for (int i = 0; i < 32; ++i) bytes[b + 2 + i] = static_cast<uint8_t>(integer(random, 0, 255));
+      }
+      plan->pack(linear, QuantType::kQ8_0, bytes.data(), rows,
+                 {rows_per_block, turn, (rows_per_block + 31) / 32, turns});
+    }
+    return linear;
+  };
+  const int ones = plan->add_vector(std::vector<float>(kHidden, 1.0f));
+  std::vector<double> frequencies(kDim / 2);
+  for (int i = 0; i < kDim / 2; ++i) frequencies[i] = 1.0 / (1 + i);
+  plan->add_rope({frequencies, 1.0});
+  const int embedding = matrix(kVocab, kHidden, kVocab, 1);
+  plan->add_embed(embedding, 20.0f);
+  for (int layer = 0; layer < kLayers; ++layer) {
+    const int qkv = matrix((kHeads + 2 * kKvHeads) * kDim, kHidden, kDim, 1);
+    const int output = matrix(kHidden, kHeads * kDim, kHidden, 1);
+    const int gate_up = matrix(kFfn, kHidden, kFfn, 2);
+    const int down = matrix(kHidden, kFfn, kHidden, 1);
+    plan->add_norm(-1, ones, qkv);
+    plan->add_qkv(qkv, -1, -1, -1, layer, 0);
+    plan->add_attention(layer, layer == 0 ? 100 : 0, output);
+    plan->add_output(output, -1, false);
+    plan->add_norm(-1, ones, gate_up);
+    plan->add_gate_up(gate_up, -1, Activation::kSilu, down);
+    plan->add_down(down, -1, false);
+  }
+  plan->set_head(embedding, ones);
+  return plan;
+}
+
+struct Part {
+  int32_t sequence;
+  int32_t first, count;
+};
+
+std::vector<int32_t> tokens_of(int32_t sequence) {
+  Random random(100 + sequence);
+  std::vector<int32_t> tokens(300);
+  for (int32_t& t : tokens) t = integer(random, 0, kVocab - 1);
+  return tokens;
+}
+
+// Runs steps of parts and returns, by sequence, the logits of every token.
+std::vector<std::vector<float>> run(Plan& plan, const std::vector<std::vector<Part>>& steps,
+                                    int32_t num_sequences) {
+  const int32_t block = plan.shape().block_size, per_sequence = (300 + block - 1) / block;
+  std::vector<int32_t> pool(plan.shape().num_blocks);
+  std::iota(pool.begin(), pool.end(), 0);
+  std::shuffle(pool.begin(), pool.end(), Random(block + num_sequences));
+  std::vector<std::vector<float>> logits(num_sequences);
+  for (const std::vector<Part>& parts : steps) {
+    std::vector<int32_t> ids, tables;
+    std::vector<SequenceStep> sequences;
+    for (const Part& p : parts) {
+      const std::vector<int32_t> tokens = tokens_of(p.sequence);
+      sequences.push_back({static_cast<int32_t>(ids.size()), p.count, p.first,
+                           static_cast<int32_t>(tables.size())});
+      ids.insert(ids.end(), tokens.begin() + p.first, tokens.begin() + p.first + p.count);
+      tables.insert(tables.end(), pool.begin() + p.sequence * per_sequence,
+                    pool.begin() + (p.sequence + 1) * per_sequence);
+    }
+    std::vector<RowRequest> rows(ids.size());
+    for (size_t i = 0; i < rows.size(); ++i) rows[i] = {static_cast<int32_t>(i), 0, 0, -1, 0, 0};
+    std::vector<float> out(ids.size() * kVocab);
+    StepInput input;
+    input.token_ids = ids.data();
+    input.num_tokens = static_cast<int32_t>(ids.size());
+    input.sequences = sequences.data();
+    input.num_sequences = static_cast<int32_t>(sequences.size());
+    input.block_tables = tables.data();
+    input.rows = rows.data();
+    input.num_rows = static_cast<int32_t>(rows.size());
+    input.logits = out.data();
+    StepOutput output;
+    plan.run(input, output);
+    const float* row = out.data();
+    for (const Part& p : parts) {
+      logits[p.sequence].insert(logits[p.sequence].end(), row, row + int64_t{p.count} * kVocab);
+      row += int64_t{p.count} * kVocab;
+    }
+  }
+  return logits;
+}
+
+std::vector<std::vector<Part>> chunks_of(int32_t sequence, int32_t chunk) {
+  std::vector<std::vector<Part>> steps;
+  for (int32_t first = 0; first < 300; first += chunk) {
+    steps.push_back({{sequence, first, std::min(chunk, 300 - first)}});
+  }
+  return steps;
+}
+
+}  // namespace
+
+TEST(a_sequence_s_bits_do_not_depend_on_anything_around_it) {
+  for (bool floats : {true, false}) {
+    const auto plain = build({1, 16, floats});
+    const std::vector<float> wanted = run(*plain, chunks_of(0, 300), 1)[0];
+    auto check = [&](const std::vector<float>& got, const char* what, int32_t number) {
+      CHECK(got.size() == wanted.size() && same_bits(got.data(), wanted.data(), wanted.size()),
+            "floats %d, %s %d", floats, what, number);
+    };
+    for (int32_t chunk : {1, 7, 32}) check(run(*plain, chunks_of(0, chunk), 1)[0], "chunk", chunk);
+    for (int32_t block : {32, 64, 128}) {
+      check(run(*build({1, block, floats}), chunks_of(0, 50), 1)[0], "block size", block);
+    }
+    const auto parallel = build({3, 16, floats});
+    check(run(*parallel, chunks_of(0, 300), 1)[0], "threads", 3);
+    std::vector<std::vector<Part>> mixed;
+    for (int32_t first = 0; first < 300; first += 30) {
+      mixed.push_back({{1, first, 30}, {0, first, 30}, {2, first / 2, 15}});
+    }
+    check(run(*parallel, mixed, 3)[0], "batch of", 3);
+  }
+}
+
+TEST(greedy_without_logits_is_the_argmax_of_the_logits) {
+  const auto plan = build({2, 16, false});
+  const std::vector<float> logits = run(*plan, chunks_of(0, 300), 1)[0];
+  std::vector<int32_t> table(19);
+  std::iota(table.begin(), table.end(), 0);
+  const std::vector<int32_t> ids = tokens_of(0);
+  const SequenceStep sequence{0, 300, 0, 0};
+  std::vector<RowRequest> rows;
+  std::vector<Draw> draws(100);
+  for (int32_t i = 0; i < 100; ++i) {
+    rows.push_back({3 * i, i, 1, -1, 0, 0});
+    draws[i] = Draw{};
+    draws[i].num_logprobs = i % 5 == 0 ? 2 : -1;  // some rows keep their logits, most do not
+    draws[i].first_top = 2 * (i / 5);
+    draws[i].repetition_penalty = 1.0f;
+    draws[i].top_p = 1.0f;
+    draws[i].allowed = {0, -1};
+  }
+  StepInput input;
+  input.token_ids = ids.data();
+  input.num_tokens = 300;
+  input.sequences = &sequence;
+  input.num_sequences = 1;
+  input.block_tables = table.data();
+  input.rows = rows.data();
+  input.num_rows = 100;
+  input.draws = draws.data();
+  input.num_draws = 100;
+  std::vector<int32_t> tokens(100, -1), errors(100, -1), ranks(200), top_ids(40);
+  std::vector<float> logprobs(200), top(40);
+  StepOutput output{tokens.data(), errors.data(), logprobs.data(), ranks.data(), top_ids.data(), top.data()};
+  plan->run(input, output);
+  for (int32_t i = 0; i < 100; ++i) {
+    const float* row = &logits[int64_t{3 * i} * kVocab];
+    const int32_t best = static_cast<int32_t>(std::max_element(row, row + kVocab) - row);
+    CHECK(tokens[i] == best && errors[i] == kNoError, "row %d: %d != %d", i, tokens[i], best);
+    if (i % 5 == 0) CHECK(ranks[i] == 1 && top_ids[2 * (i / 5)] == best, "rank %d", ranks[i]);
+  }
+}
+
+TEST(copied_blocks_serve_as_the_originals) {
+  const auto plan = build({2, 16, false});
+  const std::vector<float> whole = run(*plan, chunks_of(0, 300), 1)[0];
+  // Blocks 0.. hold 290 tokens; copy them all to others, then go on from the copies.
+  std::vector<int32_t> originals(19), copies(19);
+  std::iota(originals.begin(), originals.end(), 0);
+  std::iota(copies.begin(), copies.end(), 40);
+  std::vector<int32_t> pairs;
+  for (int i = 0; i < 19; ++i) pairs.insert(pairs.end(), {originals[i], copies[i]});
+  const std::vector<int32_t> ids = tokens_of(0);
+  auto step = [&](int32_t first, int32_t count, const std::vector<int32_t>& table, bool copy) {
+    const SequenceStep sequence{0, count, first, 0};
+    std::vector<RowRequest> rows;
+    for (int32_t i = 0; i < count; ++i) rows.push_back({i, 0, 0, -1, 0, 0});
+    std::vector<float> logits(int64_t{count} * kVocab);
+    StepInput input;
+    input.token_ids = ids.data() + first;
+    input.num_tokens = count;
+    input.sequences = &sequence;
+    input.num_sequences = 1;
+    input.block_tables = table.data();
+    input.copies = pairs.data();
+    input.num_copies = copy ? 19 : 0;
+    input.rows = rows.data();
+    input.num_rows = count;
+    input.logits = logits.data();
+    StepOutput output;
+    plan->run(input, output);
+    return logits;
+  };
+  step(0, 290, originals, false);
+  const std::vector<float> rest = step(290, 10, copies, true);
+  CHECK(same_bits(rest.data(), &whole[int64_t{290} * kVocab], 10 * kVocab), "after the copy");
+}
+
+}  // namespace octavo::test

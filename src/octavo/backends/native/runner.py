@@ -1,0 +1,134 @@
+"""The CPU runner: a step is one call into C++, with the interpreter lock released."""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from octavo import _C
+from octavo.backends.native.plan import build_plan
+from octavo.backends.native.step_arrays import StepAnswers, StepArrays
+from octavo.core.step import StepPlan, StepResult
+from octavo.models.spec import DecoderSpec
+from octavo.models.weights import ModelWeights
+
+
+class NativeRunner:
+    """Implements `core.step.Runner` with packed weights and its own threads."""
+
+    def __init__(
+        self,
+        spec: DecoderSpec,
+        weights: ModelWeights,
+        *,
+        num_blocks: int,
+        block_size: int,
+        dtype: str = "auto",
+        kv_cache_dtype: str = "bfloat16",
+        max_num_batched_tokens: int = 2048,
+        num_threads: int = 1,
+        progress: Callable[[float], None] | None = None,
+    ) -> None:
+        """Pack the weights (seconds for large models) and make room for `num_blocks` blocks.
+
+        dtype: auto, float32 or bfloat16; kv_cache_dtype: float32 or bfloat16. `progress` is told
+        the fraction that is packed. Raises MemoryError if the pool or the weights do not fit.
+        """
+        self._vocab_size = spec.vocab_size
+        self._num_blocks = num_blocks
+        self._block_size = block_size
+        self._plan: _C.Plan | None = build_plan(
+            spec,
+            weights,
+            _shape(spec, num_blocks, block_size, kv_cache_dtype, max_num_batched_tokens),
+            dtype=dtype,
+            num_threads=num_threads,
+            progress=progress,
+        )
+
+    @property
+    def num_blocks(self) -> int:
+        """N: blocks in the pool."""
+        return self._num_blocks
+
+    @property
+    def block_size(self) -> int:
+        """B: tokens in a block."""
+        return self._block_size
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of the packed weights."""
+        return self._native.weight_bytes
+
+    def run(self, plan: StepPlan) -> StepResult:
+        """Do the copies, compute the tokens, draw the samples."""
+        arrays = StepArrays(self._vocab_size)
+        arrays.add_tokens(plan)
+        arrays.add_draws(plan)
+        answers = self._compute(arrays, None)
+        return answers.result(plan, arrays)
+
+    def forward(self, plan: StepPlan) -> NDArray[np.float32]:
+        """As `run`, but draws nothing and returns the logits of every token, float32 [T, V]."""
+        arrays = StepArrays(self._vocab_size)
+        arrays.add_tokens(plan)
+        arrays.add_all_rows()
+        logits = np.empty((len(arrays.tokens), self._vocab_size), dtype=np.float32)
+        self._compute(arrays, logits)
+        return logits
+
+    def close(self) -> None:
+        """Give back threads and memory. Safe to call twice."""
+        self._plan = None
+
+    @property
+    def _native(self) -> _C.Plan:
+        if self._plan is None:
+            raise RuntimeError("the runner is closed")
+        return self._plan
+
+    def _compute(self, arrays: StepArrays, logits: NDArray[np.float32] | None) -> StepAnswers:
+        answers = StepAnswers.for_step(arrays)
+        self._native.run(
+            np.frombuffer(arrays.tokens, dtype=np.int32),
+            np.frombuffer(arrays.sequences, dtype=np.int32),
+            _view(arrays.tables),
+            _view(arrays.copies),
+            _view(arrays.rows),
+            _view(arrays.draws),
+            _view(arrays.ids),
+            np.array(arrays.bias_values, dtype=np.float32),
+            answers.tokens,
+            answers.logprobs,
+            answers.top_ids,
+            answers.top_logprobs,
+            logits,
+        )
+        return answers
+
+
+def _view(buffer: "bytearray | memoryview | object") -> NDArray[np.int32]:
+    """int32 words of a buffer, without a copy; numpy refuses empty ones."""
+    view = memoryview(buffer)  # type: ignore[arg-type]
+    return np.frombuffer(view, dtype=np.int32) if view.nbytes else np.empty(0, dtype=np.int32)
+
+
+def _shape(
+    spec: DecoderSpec, num_blocks: int, block_size: int, kv_cache_dtype: str, max_tokens: int
+) -> _C.ModelShape:
+    shape = _C.ModelShape()
+    shape.hidden_size = spec.hidden_size
+    shape.num_heads = spec.num_heads
+    shape.num_kv_heads = spec.num_kv_heads
+    shape.head_dim = spec.head_dim
+    shape.intermediate_size = spec.intermediate_size
+    shape.vocab_size = spec.vocab_size
+    shape.num_layers = spec.num_layers
+    shape.norm_eps = spec.norm_eps
+    shape.attention_scale = spec.attention_scale
+    shape.max_tokens = max_tokens
+    shape.num_blocks = num_blocks
+    shape.block_size = block_size
+    shape.kv_bf16 = kv_cache_dtype == "bfloat16"
+    return shape

@@ -1,0 +1,81 @@
+"""`octavo chat`: a conversation in the terminal."""
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from octavo.cli.flags import ALONE_FLAGS, Group, Settings, takes_flags
+from octavo.cli.pull import MODEL_HELP
+from octavo.cli.terminal import note
+from octavo.config import DEFAULT_MODEL
+from octavo.errors import UserError
+
+if TYPE_CHECKING:
+    from octavo.cli.local import LocalModel, Stop
+
+Messages = list[dict[str, str]]
+
+HINT = "Ctrl-C stops an answer, /reset begins anew, Ctrl-D ends."
+
+
+@takes_flags(*ALONE_FLAGS, Group.SAMPLING, "--chat-template")
+def chat(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help=MODEL_HELP)] = DEFAULT_MODEL,
+    *,
+    system: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT", help="What the model is told before the first message."),
+    ] = None,
+    settings: Settings,
+) -> None:
+    """Talk with a model. Each line is a message; the whole conversation is its context."""
+    # The engine takes longer to import than the whole of `--help`.
+    from octavo.cli.local import Stop, open_local
+
+    opening: Messages = [{"role": "system", "content": system}] if system else []
+    template = settings.server().chat_template
+    with open_local(model, settings, template) as local:
+        messages = [*opening]
+        local.chat_prompt([*messages, {"role": "user", "content": "Hello"}])  # fails now or never
+        if sys.stdin.isatty():
+            import readline  # noqa: F401  # gives `input` its line editing
+
+            note(f"{model}. {HINT}")
+        stop = Stop()
+        while (line := _read_line()) is not None:
+            if line == "/reset":
+                messages = [*opening]
+            elif line:
+                messages = _turn(local, settings, messages, line, stop)
+
+
+def _turn(
+    local: "LocalModel", settings: Settings, messages: Messages, line: str, stop: "Stop"
+) -> Messages:
+    """Answer one message. The conversation with both, or as it was if it could not be answered."""
+    asked = [*messages, {"role": "user", "content": line}]
+    answer: list[str] = []
+    try:
+        prompt = local.chat_prompt(asked)
+        params = local.sampling(settings, None)
+        with stop.on_interrupt():
+            for delta, _ in local.answer(prompt, params, stop):
+                typer.echo(delta.text, nl=False)
+                answer.append(delta.text)
+    except UserError as error:  # a conversation that no longer fits, mostly
+        note(f"octavo: {error}")
+        return messages
+    typer.echo()
+    return [*asked, {"role": "assistant", "content": "".join(answer)}]
+
+
+def _read_line() -> str | None:
+    """The next message; None at the end of the input."""
+    while True:
+        try:
+            return input("> " if sys.stdin.isatty() else "").strip()
+        except EOFError:
+            return None
+        except KeyboardInterrupt:
+            note(f"\n{HINT}")

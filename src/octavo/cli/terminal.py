@@ -1,0 +1,90 @@
+"""What commands show: results on stdout, everything else on stderr."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from enum import Enum
+from typing import Annotated, Any, TypeAlias
+
+import typer
+
+Progress: TypeAlias = Callable[[str, float], None]
+
+
+class Output(str, Enum):
+    """How a command gives its result."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+OutputOption: TypeAlias = Annotated[
+    Output,
+    typer.Option(
+        "--output", metavar="text|json", help="json: one JSON object on stdout and nothing else."
+    ),
+]
+
+
+def print_json(value: Mapping[str, Any]) -> None:
+    """One JSON object, on one line of stdout."""
+    print(json.dumps(value, ensure_ascii=False))  # noqa: T201  # a command's result
+
+
+def print_table(rows: Mapping[str, Any], *, title: str | None = None) -> None:
+    """Names and values on stdout, for people."""
+    from rich.console import Console  # only a command that prints one pays for it
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", show_header=False, box=None, pad_edge=False)
+    for name, value in rows.items():
+        table.add_row(name, _shown(value))
+    Console(soft_wrap=True).print(table)
+
+
+def note(message: str) -> None:
+    """A line on stderr."""
+    print(message, file=sys.stderr, flush=True)  # noqa: T201  # a command's own voice
+
+
+@contextmanager
+def progress_bar() -> Iterator[Progress]:
+    """A bar on stderr for (stage, fraction) reports; one line for each stage where there is no terminal."""
+    if not sys.stderr.isatty():
+        yield _stage_lines()
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
+    tasks: dict[str, TaskID] = {}
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+
+        def report(stage: str, fraction: float) -> None:
+            if stage not in tasks:
+                tasks[stage] = bar.add_task(stage, total=1.0)
+            bar.update(tasks[stage], completed=fraction)
+
+        yield report
+
+
+def _stage_lines() -> Progress:
+    seen: set[str] = set()
+
+    def report(stage: str, _fraction: float) -> None:
+        if stage not in seen:
+            seen.add(stage)
+            note(f"{stage} ...")
+
+    return report
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(_shown, value)) or "none"
+    return "-" if value is None else str(value)

@@ -1,0 +1,138 @@
+"""Flags of `vllm serve` that set nothing in Octavo, so that existing command lines work or fail with a reason.
+
+One that could change an answer or guards something is refused; any other is accepted with one line that says
+that it has no effect.
+"""
+
+import inspect
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from typing import Annotated, Any
+
+import typer
+
+from octavo.errors import ConfigError
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignFlag:
+    """A flag of vLLM without a setting here."""
+
+    spellings: tuple[str, ...]
+    reason: str
+    harmless: tuple[str, ...] | None = None
+    """Values under which ignoring it changes nothing; None: all."""
+    is_switch: bool = False
+
+    @property
+    def name(self) -> str:
+        """The name it is talked about by."""
+        return self.spellings[0]
+
+    @property
+    def variable(self) -> str:
+        """The keyword under which its value reaches the command."""
+        return "vllm_" + self.name.lstrip("-").replace("-", "_")
+
+
+def _no_effect(names: str, reason: str, *, is_switch: bool = False) -> ForeignFlag:
+    return ForeignFlag(tuple(names.split()), reason, is_switch=is_switch)
+
+
+def _refused(
+    names: str, reason: str, *, unless: tuple[str, ...] = (), is_switch: bool = False
+) -> ForeignFlag:
+    return ForeignFlag(tuple(names.split()), reason, harmless=unless, is_switch=is_switch)
+
+
+_ONE = ("1",)
+FOREIGN_FLAGS: tuple[ForeignFlag, ...] = (
+    _no_effect("--enforce-eager", "there are no graphs to capture", is_switch=True),
+    _no_effect("--gpu-memory-utilization", "the pool is sized from the memory that is available"),
+    _no_effect("--swap-space", "a preempted request is computed again, not swapped"),
+    _no_effect("--enable-chunked-prefill", "long prompts are always split", is_switch=True),
+    _no_effect("--async-scheduling", "scheduling takes a negligible part of a step", is_switch=True),
+    _no_effect("--disable-log-stats", "/metrics has the statistics", is_switch=True),
+    _no_effect("--disable-uvicorn-access-log", "requests are not logged unless asked for", is_switch=True),
+    _no_effect("--uvicorn-log-level", "the front end logs warnings and errors"),
+    _no_effect("--trust-remote-code", "code that comes with a model is never run", is_switch=True),
+    _no_effect("--disable-custom-all-reduce", "one device", is_switch=True),
+    _no_effect("--compilation-config -O", "kernels are compiled when Octavo is built"),
+    _no_effect("--max-num-partial-prefills", "all waiting prompts share a step"),
+    _no_effect("--max-long-partial-prefills", "all waiting prompts share a step"),
+    _no_effect("--long-prefill-token-threshold", "all waiting prompts share a step"),
+    _no_effect("--stream-interval", "each step's tokens are sent at once"),
+    _no_effect("--enable-prefix-caching", "no prefix cache in this version", is_switch=True),
+    _no_effect("--prefix-caching-hash-algo", "no prefix cache in this version"),
+    _refused("--tensor-parallel-size -tp", "one device", unless=_ONE),
+    _refused("--pipeline-parallel-size -pp", "one device", unless=_ONE),
+    _refused("--data-parallel-size -dp", "one engine for each server", unless=_ONE),
+    _refused("--api-server-count", "one front end for each server", unless=_ONE),
+    _refused("--quantization -q", "a checkpoint's own format decides; see --dtype"),
+    _refused("--load-format", "the files decide", unless=("auto", "gguf", "safetensors")),
+    _refused("--tokenizer-mode", "the tokenizer's files decide", unless=("auto", "hf")),
+    _refused("--generation-config", "the model's own is used", unless=("auto",)),
+    _refused("--override-generation-config", "set the options in each request"),
+    _refused("--hf-overrides", "a model's configuration is used as it is"),
+    _refused("--rope-scaling", "a model's configuration is used as it is"),
+    _refused("--rope-theta", "a model's configuration is used as it is"),
+    _refused("--hf-token", "set HF_TOKEN in the environment, where other users cannot see it"),
+    _refused("--download-dir", "set HF_HOME (hub) or OCTAVO_CACHE (named models)"),
+    _refused("--enable-lora", "no adapters in this version", is_switch=True),
+    _refused("--lora-modules", "no adapters in this version"),
+    _refused("--speculative-config", "no speculative decoding in this version"),
+    _refused("--enable-auto-tool-choice", "no tool calls in this version", is_switch=True),
+    _refused("--tool-call-parser", "no tool calls in this version"),
+    _refused("--reasoning-parser", "no reasoning parser in this version"),
+    _refused("--structured-outputs-config", "no structured outputs in this version"),
+    _refused("--api-key", "this version does not check keys: put a proxy that does in front of it"),
+    _refused("--ssl-keyfile", "no TLS in this version: put a proxy that does it in front"),
+    _refused("--ssl-certfile", "no TLS in this version: put a proxy that does it in front"),
+    _refused("--ssl-ca-certs", "no TLS in this version: put a proxy that does it in front"),
+    _refused("--uds", "it listens on --host and --port"),
+    _refused("--root-path", "let the proxy take the prefix off"),
+    _refused("--middleware", "no middleware from other packages is loaded"),
+    _refused("--config", "give the flags themselves"),
+)  # fmt: skip
+
+
+def accepts_vllm_flags(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the flags above, hidden from its help. Raises ConfigError for those that are refused."""
+
+    @wraps(command)
+    def run(**arguments: Any) -> None:
+        for flag in FOREIGN_FLAGS:
+            value = arguments.pop(flag.variable)
+            if value is not None:
+                _check(flag, value)
+        command(**arguments)
+
+    signature = inspect.signature(command)
+    parameters = [*signature.parameters.values(), *map(_parameter, FOREIGN_FLAGS)]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {p.name: p.annotation for p in parameters}
+    return run
+
+
+def _check(flag: ForeignFlag, value: str | bool) -> None:
+    if flag.harmless is None:
+        logger.warning("%s has no effect: %s", flag.name, flag.reason)
+    elif value is not False and value not in flag.harmless:
+        raise ConfigError(f"{flag.name} is a flag of vLLM that is not supported: {flag.reason}")
+
+
+def _parameter(flag: ForeignFlag) -> inspect.Parameter:
+    names = flag.spellings
+    if flag.is_switch:
+        names = (f"{flag.name}/--no-{flag.name.removeprefix('--')}",)
+    annotation = bool | None if flag.is_switch else str | None
+    return inspect.Parameter(
+        flag.variable,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=None,
+        annotation=Annotated[annotation, typer.Option(*names, hidden=True)],
+    )

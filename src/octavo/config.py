@@ -1,0 +1,142 @@
+"""Frozen settings, as the user gave them. `None` and `"auto"` become values in `octavo.resolve`, once."""
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from octavo.errors import ConfigError
+
+BLOCK_SIZES = (16, 32, 64, 128)
+"""Block sizes that the attention kernels read. The core itself takes any size from 1."""
+
+DTYPES = ("auto", "float32", "float", "bfloat16")
+KV_CACHE_DTYPES = ("auto", "float32", "bfloat16")
+DEFAULT_MODEL = "smollm2"
+
+
+class SchedulingPolicy(str, Enum):
+    """Order of admission from the waiting queue."""
+
+    FCFS = "fcfs"
+    PRIORITY = "priority"
+
+
+class Backend(str, Enum):
+    """Which implementation of the `Runner` protocol computes the steps."""
+
+    NATIVE = "native"
+    REFERENCE = "reference"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """Which model, and how its numbers are held."""
+
+    model: str = DEFAULT_MODEL
+    """A local path, a hub id, or a name that `octavo pull` knows."""
+    tokenizer: str | None = None
+    """A folder or tokenizer.json; None: the model's own."""
+    revision: str | None = None
+    """Branch, tag or commit of a hub id."""
+    dtype: str = "auto"
+    """auto keeps quantized weights quantized; float32 is exact; bfloat16 rounds weights and activations."""
+    max_model_len: int | None = None
+    """Longest sequence in tokens; None: what the model allows and the block pool can hold."""
+
+    def __post_init__(self) -> None:
+        _one_of("dtype", self.dtype, DTYPES)
+        _at_least("max_model_len", self.max_model_len, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class CacheConfig:
+    """The block pool."""
+
+    block_size: int = 16
+    """Tokens in a block."""
+    num_blocks: int | None = None
+    """Blocks in the pool; None: from the memory that is available (`--num-blocks-override`)."""
+    kv_cache_memory_bytes: int | None = None
+    """Bytes of the pool; None: from the memory that is available."""
+    kv_cache_dtype: str = "auto"
+    """auto is float32 with dtype float32, else bfloat16."""
+
+    def __post_init__(self) -> None:
+        _one_of("block_size", self.block_size, BLOCK_SIZES)
+        _one_of("kv_cache_dtype", self.kv_cache_dtype, KV_CACHE_DTYPES)
+        _at_least("num_blocks", self.num_blocks, 1)
+        _at_least("kv_cache_memory_bytes", self.kv_cache_memory_bytes, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerConfig:
+    """How much runs at once."""
+
+    max_num_batched_tokens: int = 2048
+    """Tokens computed in one step, prompts and decodes together."""
+    max_num_seqs: int = 256
+    """Sequences in one step."""
+    policy: SchedulingPolicy = SchedulingPolicy.FCFS
+    max_num_queued_reqs: int = 4096
+    """Waiting requests; one more is refused with 503."""
+
+    def __post_init__(self) -> None:
+        _at_least("max_num_batched_tokens", self.max_num_batched_tokens, 1)
+        _at_least("max_num_seqs", self.max_num_seqs, 1)
+        _at_least("max_num_queued_reqs", self.max_num_queued_reqs, 1)
+        if self.max_num_batched_tokens < self.max_num_seqs:
+            raise ConfigError(
+                f"max_num_batched_tokens ({self.max_num_batched_tokens}) must be at least "
+                f"max_num_seqs ({self.max_num_seqs}): every running sequence needs one token a step"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """Everything that the engine needs to be built."""
+
+    model: ModelConfig = field(default_factory=ModelConfig)
+    cache: CacheConfig = field(default_factory=CacheConfig)
+    scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
+    backend: Backend = Backend.NATIVE
+    num_threads: int | None = None
+    """Compute threads; None: the cores that affinity and cgroup quota leave."""
+    seed: int = 0
+    """Seeds of requests that bring none are derived from this and their order (offline), or drawn (server)."""
+    max_logprobs: int = 20
+    """Largest `logprobs` a request may ask for; -1: no limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerConfig:
+    """The HTTP front end."""
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    served_model_names: tuple[str, ...] = ()
+    """Names that requests may use; empty: the name given to `serve`. The first is echoed in responses."""
+    chat_template: str | None = None
+    """A Jinja file or the template itself; None: the model's own."""
+    trust_request_chat_template: bool = False
+    """Take `chat_template` from requests. Templates are programs, if sandboxed ones."""
+    strict_requests: bool = False
+    """Refuse unknown request fields with 400 instead of naming them in x-octavo-ignored-fields."""
+    shutdown_timeout_s: float = 30.0
+    """How long SIGTERM lets running requests finish."""
+    slow_client_timeout_s: float = 30.0
+    """A stream whose reader takes nothing for this long is ended and its blocks are freed."""
+    max_body_bytes: int = 16 * 1024 * 1024
+    max_prompts_per_request: int = 1024
+    allowed_origins: tuple[str, ...] = ()
+    log_requests: bool = False
+    """One line per request, never with its text."""
+
+
+def _one_of(name: str, value: object, allowed: tuple[object, ...]) -> None:
+    if value not in allowed:
+        choices = ", ".join(str(choice) for choice in allowed)
+        raise ConfigError(f"{name} must be one of {choices}; given: {value}")
+
+
+def _at_least(name: str, value: int | None, minimum: int) -> None:
+    if value is not None and value < minimum:
+        raise ConfigError(f"{name} must be at least {minimum}; given: {value}")

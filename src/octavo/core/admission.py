@@ -1,0 +1,97 @@
+"""Who may enter: what is refused at the door, and what a waiting sequence needs before it runs.
+
+"Why was this refused?" is answered by `check_request`, "why does this wait?" by `shortage_of`.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from octavo.core.block_tables import BlockTables
+from octavo.core.request import Request
+from octavo.core.sequence import Sequence
+from octavo.errors import CapacityError, ContextLengthError, InvalidParameterError, PromptError
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much runs at once, and how long a sequence gets."""
+
+    max_num_batched_tokens: int
+    """Tokens computed in one step."""
+    max_num_seqs: int
+    """Sequences that run at once."""
+    max_model_len: int
+    """Tokens of a sequence, prompt and output."""
+
+
+class Shortage(NamedTuple):
+    """What a waiting sequence lacks; zero or less: there is enough."""
+
+    num_seats: int
+    num_blocks: int
+
+
+def check_request(request: Request, limits: Limits, tables: BlockTables) -> None:
+    """Raise the UserError of a request that could not finish even if it ran alone. Changes nothing."""
+    if request.prompt_len == 0:
+        raise PromptError("the prompt is empty; it needs at least 1 token", parameter="prompt")
+    if request.prompt_len >= limits.max_model_len:
+        completion = request.params.max_tokens or 1
+        raise ContextLengthError(
+            f"This model's maximum context length is {limits.max_model_len} tokens. However, you "
+            f"requested {request.prompt_len + completion} tokens ({request.prompt_len} in the messages, "
+            f"{completion} in the completion). Please reduce the length of the messages or completion.",
+            parameter="prompt",
+            value=request.prompt_len,
+        )
+    if request.params.n > limits.max_num_seqs:
+        raise InvalidParameterError(
+            f"n must be at most {limits.max_num_seqs} (--max-num-seqs); given: {request.params.n}",
+            parameter="n",
+            value=request.params.n,
+        )
+    max_tokens = request.max_tokens(limits.max_model_len)
+    longest = request.prompt_len + max_tokens - 1  # the last token is drawn, but never computed
+    if tables.blocks_for(longest) > tables.num_blocks:
+        capacity = tables.num_blocks * tables.block_size
+        raise CapacityError(
+            f"a sequence of this request may need {longest} slots ({request.prompt_len} for the prompt, "
+            f"{max_tokens} for new tokens, less the last), but the whole block pool has {capacity} "
+            f"({tables.num_blocks} blocks of {tables.block_size}); reduce the prompt or max_tokens",
+            parameter="max_tokens",
+            value=longest,
+        )
+
+
+def tokens_left_for(candidate: Sequence, running: Iterable[Sequence], limits: Limits) -> int:
+    """Tokens of this step that those who go before a waiting sequence leave to it.
+
+    These are all decoding sequences, and the longer pieces of those with a better rank.
+    """
+    left = limits.max_num_batched_tokens
+    for sequence in running:
+        pending = sequence.num_pending
+        if pending == 1 or sequence.rank < candidate.rank:
+            left -= pending
+    return left
+
+
+def shortage_of(
+    candidate: Sequence, running: Iterable[Sequence], tables: BlockTables, limits: Limits
+) -> Shortage:
+    """What a waiting sequence lacks to compute all its known tokens beside those that run.
+
+    The running ones keep the blocks for all that they know, and one more for each: else the newcomer
+    would soon be preempted again, and its prompt computed for nothing. Alone it lacks nothing.
+    """
+    num_seats = candidate.num_seats - limits.max_num_seqs
+    num_blocks = tables.blocks_for(len(candidate.token_ids)) - tables.num_free
+    num_blocks += blocks_to_catch_up(running, tables)
+    num_running = sum(sequence.num_seats for sequence in running)
+    return Shortage(num_seats + num_running, num_blocks + num_running)
+
+
+def blocks_to_catch_up(running: Iterable[Sequence], tables: BlockTables) -> int:
+    """Free blocks that it takes to compute all that the running sequences know."""
+    return tables.blocks_needed((sequence.seq_id, len(sequence.token_ids)) for sequence in running)

@@ -1,0 +1,54 @@
+"""What the scheduler tells of a request. The last word on every accepted request is one `RequestEndEvent`."""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from octavo.core.request import FinishReason
+from octavo.core.step import TokenLogprobs
+
+
+@dataclass(frozen=True, slots=True)
+class TokenEvent:
+    """A sequence has a new token; with a finish reason, its last."""
+
+    request_id: str
+    index: int
+    """Which of the request's sequences."""
+    token_id: int
+    logprobs: TokenLogprobs | None
+    finish_reason: FinishReason | None
+    stop_reason: int | None
+    """The one of the request's own `stop_token_ids` that ended the sequence, if it was one."""
+
+
+@dataclass(frozen=True, slots=True)
+class PromptLogprobsEvent:
+    """Log-probabilities of prompt positions 1 .. prompt_len - 1; once, before the first token."""
+
+    request_id: str
+    values: tuple[TokenLogprobs, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceEndEvent:
+    """A sequence ends without a new token: aborted or failed."""
+
+    request_id: str
+    index: int
+    finish_reason: FinishReason
+
+
+@dataclass(frozen=True, slots=True)
+class RequestEndEvent:
+    """All sequences of a request have ended, and its blocks are free."""
+
+    request_id: str
+    num_prompt_tokens: int
+    num_cached_tokens: int
+    num_preemptions: int
+    error: str | None = None
+    error_type: str | None = None
+    """Name of the class in `octavo.errors`."""
+
+
+Event: TypeAlias = TokenEvent | PromptLogprobsEvent | SequenceEndEvent | RequestEndEvent

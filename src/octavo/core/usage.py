@@ -1,0 +1,24 @@
+"""How the block pool is used at one moment."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class KvUsage:
+    """State of the pool now, and totals since the start. Blocks: total = referenced + cached + free."""
+
+    num_blocks_total: int
+    num_blocks_referenced: int
+    num_blocks_free: int
+    num_slots_used: int
+    """Slots of referenced blocks that hold a token; a shared block counts once."""
+    num_slots_referenced: int
+    """All slots of referenced blocks: those used and the internal waste."""
+    num_blocks_saved_by_sharing: int
+    """Blocks that tables without sharing would hold in addition."""
+    num_block_copies: int
+    """Copies made on write, since the start."""
+    num_preemptions: int
+    """Sequences that had to give up their blocks, since the start."""
+    num_blocks_cached: int = 0
+    """Blocks that nobody references but that still hold a reusable prefix."""

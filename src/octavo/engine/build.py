@@ -1,0 +1,132 @@
+"""Where an engine is put together, in the only possible order: model, settings, runner, tables, scheduler."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from octavo.checkpoints.locate import locate
+from octavo.config import Backend, EngineConfig
+from octavo.core.block_tables import BlockTables
+from octavo.core.scheduler import Scheduler
+from octavo.core.step import Runner
+from octavo.engine.loop import Engine
+from octavo.engine.messages import LedgerLine, Ready
+from octavo.machine import check_platform, inspect_machine
+from octavo.models.footprint import block_bytes, scratch_bytes, weight_bytes
+from octavo.models.model import Model, load_model
+from octavo.resolve import ModelFacts, ResolvedConfig, resolve
+
+Progress = Callable[[str, float], None]
+"""Called with a stage and the fraction of it that is done."""
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltEngine:
+    """An engine, and what its owner wants to know of it."""
+
+    engine: Engine
+    ready: Ready
+    model: Model
+
+
+def build_engine(
+    config: EngineConfig,
+    *,
+    progress: Progress | None = None,
+    wrap_runner: Callable[[Runner], Runner] | None = None,
+) -> BuiltEngine:
+    """Find the model, load it and build an engine. `wrap_runner` may put another runner in its place.
+
+    Raises PlatformError, ConfigError, CheckpointError, DownloadError.
+    """
+    check_platform()
+    model = load_model(locate(config.model.model, revision=config.model.revision))
+    resolved = resolve(config, _facts(model, config), inspect_machine())
+    runner = _make_runner(model, resolved, progress)
+    if wrap_runner is not None:
+        runner = wrap_runner(runner)
+    scheduler = Scheduler(
+        BlockTables(runner.num_blocks, runner.block_size),
+        max_num_batched_tokens=resolved.max_num_batched_tokens,
+        max_num_seqs=resolved.max_num_seqs,
+        max_model_len=resolved.max_model_len,
+        policy=resolved.policy,
+        end_token_ids=model.generation.end_token_ids,
+    )
+    engine = Engine(
+        scheduler,
+        runner,
+        vocab_size=model.spec.vocab_size,
+        max_logprobs=resolved.max_logprobs,
+        max_num_queued_reqs=resolved.max_num_queued_reqs,
+    )
+    return BuiltEngine(engine, _ready(model, resolved), model)
+
+
+def _facts(model: Model, config: EngineConfig) -> ModelFacts:
+    spec, scheduler = model.spec, config.scheduler
+    return ModelFacts(
+        max_position_embeddings=spec.max_position_embeddings,
+        block_bytes={
+            dtype: block_bytes(spec, config.cache.block_size, dtype)
+            for dtype in ("float32", "bfloat16")
+        },
+        weight_bytes={
+            dtype: weight_bytes(model.weights, dtype) for dtype in ("auto", "float32", "bfloat16")
+        },
+        scratch_bytes=lambda num_threads: scratch_bytes(
+            spec, scheduler.max_num_batched_tokens, scheduler.max_num_seqs, num_threads
+        ),
+    )
+
+
+def _make_runner(model: Model, resolved: ResolvedConfig, progress: Progress | None) -> Runner:
+    # Only the chosen backend is imported: the other's extension module may not even load here.
+    if resolved.backend is Backend.REFERENCE:
+        from octavo.backends.reference.runner import ReferenceRunner
+
+        return ReferenceRunner(
+            model.spec,
+            model.weights,
+            num_blocks=resolved.num_blocks,
+            block_size=resolved.block_size,
+        )
+    from octavo.backends.native.runner import NativeRunner
+
+    return NativeRunner(
+        model.spec,
+        model.weights,
+        num_blocks=resolved.num_blocks,
+        block_size=resolved.block_size,
+        dtype=resolved.dtype,
+        kv_cache_dtype=resolved.kv_cache_dtype,
+        max_num_batched_tokens=resolved.max_num_batched_tokens,
+        num_threads=resolved.num_threads,
+        progress=None if progress is None else lambda done: progress("packing weights", done),
+    )
+
+
+def _isa(backend: Backend) -> str:
+    if backend is Backend.REFERENCE:
+        return "numpy"
+    from octavo import _C  # as above
+
+    return _C.isa()
+
+
+def _ready(model: Model, resolved: ResolvedConfig) -> Ready:
+    return Ready(
+        model=model.name,
+        architecture=model.spec.architecture,
+        vocab_size=model.spec.vocab_size,
+        max_model_len=resolved.max_model_len,
+        num_blocks=resolved.num_blocks,
+        block_size=resolved.block_size,
+        max_num_seqs=resolved.max_num_seqs,
+        max_num_batched_tokens=resolved.max_num_batched_tokens,
+        max_logprobs=resolved.max_logprobs,
+        dtype=resolved.dtype,
+        kv_cache_dtype=resolved.kv_cache_dtype,
+        isa=_isa(resolved.backend),
+        num_threads=resolved.num_threads,
+        ledger=[LedgerLine(name, num_bytes) for name, num_bytes in resolved.memory.lines],
+    )

@@ -1,0 +1,263 @@
+"""The front end's view of an engine process."""
+
+import asyncio
+import contextlib
+import logging
+import signal
+import threading
+from array import array
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
+
+from octavo.core.sampling_params import SamplingParams
+from octavo.engine.channel import ClientEnd
+from octavo.engine.messages import (
+    Abort,
+    Drain,
+    EngineFailed,
+    EngineStats,
+    FromEngine,
+    Loading,
+    Ready,
+    StepOutputs,
+    Submit,
+)
+from octavo.engine.process import EngineProcess
+from octavo.engine.prompts import check_token_ids, token_id_array
+from octavo.engine.pulse import Pulse, PulseReading
+from octavo.engine.seeds import SeedSource
+from octavo.engine.stream import RequestStream, error_named
+from octavo.errors import EngineDeadError, InvalidParameterError, OctavoError
+
+logger = logging.getLogger(__name__)
+
+ClientState: TypeAlias = Literal["loading", "ready", "draining", "dead"]
+
+FREEZE_TIMEOUT_S = 10.0
+"""An engine process that has not beaten for this long (it beats every second) counts as dead."""
+STEP_TIMEOUT_S = 300.0
+"""So does one that is in one step for this long: 2,048 tokens of a large model take a minute on a slow machine."""
+CHECK_INTERVAL_S = 1.0
+LAST_WORDS_S = 0.1
+"""After the process has ended its last messages may still be on their way."""
+EXIT_GRACE_S = 5.0
+"""How much longer than the time given to a drain the process may take before it is killed."""
+
+
+class EngineClient:
+    """Submits requests to an engine process and hands out what comes back. One event loop owns it.
+
+    `state` is "dead" when the process has ended, or does not answer (FREEZE_TIMEOUT_S, STEP_TIMEOUT_S, checked every
+    second); then all open requests fail with EngineDeadError. A process that answers again is "ready" again.
+    """
+
+    def __init__(
+        self,
+        process: EngineProcess,
+        *,
+        seed: int | None = None,
+        freeze_timeout_s: float = FREEZE_TIMEOUT_S,
+        step_timeout_s: float = STEP_TIMEOUT_S,
+    ) -> None:
+        """`seed`: where the seeds of requests that bring none come from; None: at random."""
+        self.state: ClientState = "loading"
+        self.loading: Loading | None = None
+        self.ready: Ready | None = None
+        self.stats = EngineStats()
+        self.error: OctavoError | None = None
+        """Why the state is "dead"."""
+        self._process = process
+        self._seeds = SeedSource(seed)
+        self._freeze_timeout_s = freeze_timeout_s
+        self._step_timeout_s = step_timeout_s
+        self._streams: dict[str, RequestStream] = {}
+        self._is_draining = False
+        self._is_frozen = False
+        self._is_closed = False
+
+    async def connect(self) -> None:
+        """Begin to listen. Call once, before anything else."""
+        self._loop = asyncio.get_running_loop()
+        self._has_exited: asyncio.Future[int] = self._loop.create_future()
+        self._may_be_ready = asyncio.Event()
+        self._channel = ClientEnd(self._process.endpoint)
+        self._pulse = Pulse(self._process.endpoint.pulse)
+        self._loop.add_reader(self._channel.fileno(), self._receive)
+        self._receive()
+        threading.Thread(target=self._watch_exit, name="octavo-engine-exit", daemon=True).start()
+        self._check_timer = self._loop.call_later(CHECK_INTERVAL_S, self._check_pulse)
+
+    async def wait_ready(self) -> Ready:
+        """Wait until the engine serves. Raises what stopped it from loading."""
+        while self.state == "loading":
+            await self._may_be_ready.wait()
+        if self.error is not None:
+            raise _again(self.error)
+        assert self.ready is not None
+        return self.ready
+
+    def generate(
+        self,
+        request_id: str,
+        prompt_token_ids: "Sequence[int] | array[int]",
+        params: SamplingParams,
+        *,
+        priority: int = 0,
+    ) -> RequestStream:
+        """An async context manager over the outputs of a request; see `RequestStream`.
+
+        `request_id` must never have been used before. Raises UserError at once for token ids and parameters that the
+        model does not have. Iterating raises what the engine refused the request with, or EngineDeadError.
+        """
+        token_ids = token_id_array(prompt_token_ids)
+        if self.ready is not None:
+            check_token_ids(token_ids, self.ready.vocab_size)
+            params.verify(vocab_size=self.ready.vocab_size, max_logprobs=self.ready.max_logprobs)
+        seed = self._seeds.next(params.seed)
+        try:
+            frame = self._channel.encode(
+                Submit(request_id, token_ids.tobytes(), params, seed, priority)
+            )
+        except (OverflowError, UnicodeEncodeError) as error:
+            raise InvalidParameterError(
+                f"a sampling parameter holds a number beyond 64 bits or text that is not Unicode: {error}"
+            ) from error
+        return RequestStream(self, request_id, frame)
+
+    async def drain(self, timeout_s: float) -> bool:
+        """Take no new requests, wait for the open ones, let the process exit. Returns whether it exited with 0.
+
+        What is open after `timeout_s` is aborted; a process that does not end then is killed.
+        """
+        if self.state in ("ready", "draining"):
+            self.state, self._is_draining = "draining", True
+            self._send(Drain(timeout_s))
+            await asyncio.wait({self._has_exited}, timeout=timeout_s + EXIT_GRACE_S)
+        if not self._has_exited.done():
+            self._process.popen.kill()
+        return await self._has_exited == 0
+
+    async def close(self) -> None:
+        """End the process, whatever it does, fail what is open, and give back everything. Safe to call twice."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        await self.drain(0.0)
+        self._check_timer.cancel()
+        self._loop.remove_reader(self._channel.fileno())
+        self._channel.close()
+        self._pulse.close()
+        self._process.endpoint.remove()
+
+    async def open_stream(self, stream: RequestStream, frame: bytes) -> None:
+        """Send a request. Waits while the engine loads. Raises EngineDeadError when it does not serve."""
+        await self.wait_ready()
+        if self.state == "draining":
+            raise EngineDeadError("the engine is shutting down and takes no new requests")
+        if stream.request_id in self._streams:
+            raise InvalidParameterError(
+                f"request_id must be new; given: {stream.request_id}",
+                parameter="request_id",
+                value=stream.request_id,
+            )
+        self._streams[stream.request_id] = stream
+        self._channel.send(frame)
+        self._receive()
+
+    def leave_stream(self, stream: RequestStream) -> None:
+        """The reader of a stream has gone: abort the request unless it has ended."""
+        if self._streams.get(stream.request_id) is stream:
+            del self._streams[stream.request_id]
+            self._send(Abort([stream.request_id]))
+
+    def _send(self, message: Abort | Drain) -> None:
+        self._channel.send(self._channel.encode(message))
+        self._receive()  # sending may swallow the sign that something has come
+
+    def _receive(self) -> None:
+        for message in self._channel.receive():
+            self._take(message)
+
+    def _take(self, message: FromEngine) -> None:
+        if isinstance(message, StepOutputs):
+            self._dispatch(message)
+        elif isinstance(message, Loading):
+            self.loading = message
+            self._process.endpoint.remove()  # both sides are connected: nothing is left behind if they are killed
+        elif isinstance(message, Ready):
+            self.ready, self.state = message, "ready"
+            self._may_be_ready.set()
+        elif isinstance(message, EngineFailed):
+            self._die(error_named(message.error_type, message.message))
+
+    def _dispatch(self, outputs: StepOutputs) -> None:
+        """Each part of a step to the stream of its request. Those of unknown requests have lost their reader."""
+        self.stats = outputs.stats
+        streams = self._streams
+        for values in outputs.prompt_logprobs:
+            if stream := streams.get(values.request_id):
+                stream.put_prompt_logprobs(values)
+        for output in outputs.sequences:
+            if stream := streams.get(output.request_id):
+                stream.put(output)
+        for end in outputs.ends:
+            if stream := streams.pop(end.request_id, None):
+                stream.end(end)
+
+    def _die(self, error: OctavoError) -> None:
+        """Fail everything that is open. The first reason stays."""
+        if self.error is None:
+            self.error = error
+            level = logging.INFO if self._is_draining else logging.ERROR
+            logger.log(level, "the engine serves no more: %s", error)
+        self.state = "dead"
+        self._may_be_ready.set()
+        streams, self._streams = list(self._streams.values()), {}
+        for stream in streams:
+            stream.fail(EngineDeadError(str(self.error)))
+        if streams and not self._has_exited.done():
+            self._send(Abort([stream.request_id for stream in streams]))
+
+    def _check_pulse(self) -> None:
+        self._check_timer = self._loop.call_later(CHECK_INTERVAL_S, self._check_pulse)
+        if self.ready is None or (self.state == "dead" and not self._is_frozen):
+            return
+        reason = self._frozen_since(self._pulse.read())
+        if reason is not None:
+            self._is_frozen = True
+            self._die(EngineDeadError(reason))
+        elif self._is_frozen:
+            logger.warning("the engine answers again")
+            self._is_frozen, self.error = False, None
+            self.state = "draining" if self._is_draining else "ready"
+
+    def _frozen_since(self, pulse: PulseReading) -> str | None:
+        if pulse.since_beat_s > self._freeze_timeout_s:
+            return f"the engine process has not shown life for {pulse.since_beat_s:.0f} s"
+        if pulse.step_s is not None and pulse.step_s > self._step_timeout_s:
+            return f"the engine has not finished a step for {pulse.step_s:.0f} s"
+        return None
+
+    def _watch_exit(self) -> None:
+        """A thread of its own: waits for the process, whatever way it ends."""
+        code = self._process.popen.wait()
+        with contextlib.suppress(RuntimeError):  # the event loop is closed: nobody waits any more
+            self._loop.call_soon_threadsafe(self._loop.call_later, LAST_WORDS_S, self._exit, code)
+
+    def _exit(self, code: int) -> None:
+        if not self._has_exited.done():
+            self._receive()
+            self._has_exited.set_result(code)
+            self._is_frozen = False
+            self._die(EngineDeadError(_exit_reason(code)))
+
+
+def _exit_reason(code: int) -> str:
+    if code < 0:
+        return f"the engine process was ended by {signal.Signals(-code).name}"
+    return "the engine has shut down" if code == 0 else f"the engine process has exited with {code}"
+
+
+def _again(error: OctavoError) -> OctavoError:
+    """A fresh instance: one that is raised in several tasks would collect their tracebacks."""
+    return error_named(type(error).__name__, str(error))

@@ -1,0 +1,45 @@
+"""Where the front end and one engine process meet."""
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from octavo.engine.pulse import create_pulse_file
+
+MAX_DIRECTORY_LEN = 90
+"""The kernel allows 107 bytes in the path of a socket."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A private folder that holds the socket and the pulse of one engine process."""
+
+    directory: Path
+
+    @staticmethod
+    def create() -> "Endpoint":
+        """A new folder, readable by this user only."""
+        directory = Path(tempfile.mkdtemp(prefix="octavo-"))
+        if len(str(directory)) > MAX_DIRECTORY_LEN:
+            directory.rmdir()
+            directory = Path(tempfile.mkdtemp(prefix="octavo-", dir="/tmp"))
+        endpoint = Endpoint(directory)
+        create_pulse_file(endpoint.pulse)
+        return endpoint
+
+    @property
+    def address(self) -> str:
+        """The socket, as ZeroMQ names it."""
+        return f"ipc://{self.directory / 'engine'}"
+
+    @property
+    def pulse(self) -> Path:
+        """The file of the shared page."""
+        return self.directory / "pulse"
+
+    def remove(self) -> None:
+        """Delete the folder; once both sides are connected neither needs it. Safe to call twice."""
+        for name in ("engine", "pulse"):
+            (self.directory / name).unlink(missing_ok=True)
+        if self.directory.exists():
+            self.directory.rmdir()

@@ -1,0 +1,173 @@
+"""The engine: requests in, steps, outputs out. The same loop serves the engine process and `LLM`."""
+
+import time
+from collections.abc import Iterable
+
+from octavo.core.events import (
+    Event,
+    PromptLogprobsEvent,
+    RequestEndEvent,
+    SequenceEndEvent,
+    TokenEvent,
+)
+from octavo.core.request import Request
+from octavo.core.scheduler import Scheduler
+from octavo.core.step import Runner, TokenLogprobs
+from octavo.engine.messages import (
+    EngineStats,
+    PromptLogprobs,
+    RequestEnd,
+    SequenceOutput,
+    StepOutputs,
+    Submit,
+    TokenLogprob,
+)
+from octavo.engine.prompts import check_token_ids
+from octavo.engine.stats import StatsCounter
+from octavo.errors import EngineDeadError, QueueFullError
+
+
+class Engine:
+    """Joins a scheduler and a runner. Not safe to use from several threads.
+
+    Every request that `submit` accepts ends with exactly one `RequestEnd`, from `step`, `abort` or `fail`.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        runner: Runner,
+        *,
+        vocab_size: int,
+        max_logprobs: int,
+        max_num_queued_reqs: int,
+    ) -> None:
+        self._scheduler = scheduler
+        self._runner = runner
+        self._vocab_size = vocab_size
+        self._max_logprobs = max_logprobs
+        self._max_num_queued_reqs = max_num_queued_reqs
+        self._stats = StatsCounter(scheduler)
+        self._open: dict[str, int] = {}
+        """Prompt length of each open request."""
+        self._computing: dict[str, int] = {}
+        """The same, of those that have no token yet."""
+
+    @property
+    def has_work(self) -> bool:
+        """Whether any request is open."""
+        return self._scheduler.has_work
+
+    @property
+    def stats(self) -> EngineStats:
+        """Totals since the start, and the state now."""
+        return self._stats.snapshot()
+
+    def submit(self, submit: Submit) -> None:
+        """Accept a request. Raises, before anything is touched, UserError for what can never run and QueueFullError."""
+        prompt = submit.prompt()
+        check_token_ids(prompt, self._vocab_size)
+        submit.params.verify(vocab_size=self._vocab_size, max_logprobs=self._max_logprobs)
+        if self._scheduler.num_waiting >= self._max_num_queued_reqs:
+            raise QueueFullError(
+                f"{self._scheduler.num_waiting} requests are waiting, at most "
+                f"{self._max_num_queued_reqs} may (--max-num-queued-reqs); try again later"
+            )
+        self._scheduler.add(
+            Request(submit.request_id, prompt, submit.params, submit.seed, priority=submit.priority)
+        )
+        self._open[submit.request_id] = len(prompt)
+        self._computing[submit.request_id] = len(prompt)
+
+    def abort(self, request_ids: Iterable[str]) -> StepOutputs:
+        """End these requests now. Ids of requests that have ended already are skipped."""
+        events = [event for name in request_ids for event in self._scheduler.abort(name)]
+        return self._outputs(events)
+
+    def abort_all(self) -> StepOutputs:
+        """End every open request now."""
+        return self.abort(list(self._open))
+
+    def step(self) -> StepOutputs:
+        """Compute one step. What the runner raises is not caught: the engine can only `fail` then."""
+        start = time.perf_counter()
+        plan = self._scheduler.schedule()
+        result = self._runner.run(plan)
+        events = self._scheduler.commit(plan, result)
+        self._stats.count_step(time.perf_counter() - start)
+        return self._outputs(events)
+
+    def fail(self, reason: str) -> StepOutputs:
+        """The last word on every open request, after the runner has failed. The engine is of no use afterwards."""
+        ends = [
+            RequestEnd(name, num_tokens, error=reason, error_type=EngineDeadError.__name__)
+            for name, num_tokens in self._open.items()
+        ]
+        self._open.clear()
+        return self.report(ends)
+
+    def report(self, ends: list[RequestEnd]) -> StepOutputs:
+        """A message with these ends and the state now."""
+        return StepOutputs(sequences=[], ends=ends, prompt_logprobs=[], stats=self.stats)
+
+    def close(self) -> None:
+        """Give back the runner's threads and memory."""
+        self._runner.close()
+
+    def _outputs(self, events: Iterable[Event]) -> StepOutputs:
+        sequences: list[SequenceOutput] = []
+        ends: list[RequestEnd] = []
+        prompt_logprobs: list[PromptLogprobs] = []
+        for event in events:
+            if isinstance(event, TokenEvent):
+                self._count_token(event.request_id)
+                sequences.append(_token_output(event))
+            elif isinstance(event, RequestEndEvent):
+                del self._open[event.request_id]
+                self._computing.pop(event.request_id, None)
+                ends.append(_request_end(event))
+            elif isinstance(event, SequenceEndEvent):
+                sequences.append(
+                    SequenceOutput(
+                        event.request_id, event.index, [], finish_reason=event.finish_reason.value
+                    )
+                )
+            else:
+                prompt_logprobs.append(_prompt_logprobs(event))
+        return StepOutputs(sequences, ends, prompt_logprobs, self._stats.snapshot())
+
+    def _count_token(self, request_id: str) -> None:
+        self._stats.count_token()
+        if self._computing:
+            self._stats.count_prompt(self._computing.pop(request_id, 0))
+
+
+def _token_output(event: TokenEvent) -> SequenceOutput:
+    reason, logprobs = event.finish_reason, event.logprobs
+    return SequenceOutput(
+        event.request_id,
+        event.index,
+        [event.token_id],
+        None if logprobs is None else [_token_logprob(logprobs)],
+        None if reason is None else reason.value,
+        event.stop_reason,
+    )
+
+
+def _token_logprob(value: TokenLogprobs) -> TokenLogprob:
+    return TokenLogprob(value.token_id, value.logprob, value.rank, list(value.top))
+
+
+def _prompt_logprobs(event: PromptLogprobsEvent) -> PromptLogprobs:
+    return PromptLogprobs(event.request_id, [_token_logprob(value) for value in event.values])
+
+
+def _request_end(event: RequestEndEvent) -> RequestEnd:
+    return RequestEnd(
+        event.request_id,
+        event.num_prompt_tokens,
+        event.num_cached_tokens,
+        event.num_preemptions,
+        event.error,
+        event.error_type,
+    )

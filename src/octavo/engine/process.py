@@ -1,0 +1,164 @@
+"""The engine process: how it is started, and what it does from its first to its last line.
+
+Imports here are few: the front end starts the process before it loads anything else, so that both load at once.
+The front end owns the end: signals that a terminal or a service manager sends to the whole group are ignored here,
+and the process ends by `Drain`, by being killed, or with its parent.
+"""
+
+import contextlib
+import ctypes
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from octavo.config import EngineConfig
+from octavo.core.step import Runner
+from octavo.engine.endpoint import Endpoint
+from octavo.errors import OctavoError
+
+logger = logging.getLogger(__name__)
+
+PR_SET_PDEATHSIG = 1
+ORPHAN_EXIT_CODE = 3
+MODULE = "octavo.engine.process"
+
+
+class StartMessage(msgspec.Struct, frozen=True):
+    """What the new process reads from its standard input, as JSON."""
+
+    config: EngineConfig
+    directory: str
+    parent_pid: int
+    die_with_parent: bool
+    """Whether the kernel may end the engine when the thread that started it ends."""
+    log_level: int
+
+
+@dataclass(frozen=True, slots=True)
+class EngineProcess:
+    """A started engine process, as its parent sees it."""
+
+    popen: "subprocess.Popen[bytes]"
+    endpoint: Endpoint
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self.popen.pid
+
+    def kill(self) -> None:
+        """End the process at once, frozen or not, and wait until it is gone."""
+        self.popen.kill()
+        self.popen.wait()
+
+
+def start_engine_process(config: EngineConfig, *, module: str = MODULE) -> EngineProcess:
+    """Start `python -m module` as an engine process. Returns at once; an `EngineClient` follows its loading.
+
+    The child finds the same modules as this process, not those of the current folder.
+    """
+    endpoint = Endpoint.create()
+    environment = dict(os.environ, PYTHONPATH=os.pathsep.join(path for path in sys.path if path))
+    popen = subprocess.Popen(
+        [sys.executable, "-m", module],
+        stdin=subprocess.PIPE,
+        stdout=sys.__stderr__.fileno() if sys.__stderr__ else subprocess.DEVNULL,
+        env=environment,
+        start_new_session=True,  # Ctrl-C in the terminal reaches the front end only
+    )
+    message = StartMessage(
+        config=config,
+        directory=str(endpoint.directory),
+        parent_pid=os.getpid(),
+        die_with_parent=threading.current_thread() is threading.main_thread(),
+        log_level=logging.getLogger("octavo").getEffectiveLevel(),
+    )
+    assert popen.stdin is not None
+    # A pipe that is broken already belongs to a process that has ended: the client will report that.
+    with contextlib.suppress(BrokenPipeError), popen.stdin as pipe:
+        pipe.write(msgspec.json.encode(message))
+    return EngineProcess(popen, endpoint)
+
+
+def run_engine_process(
+    config: EngineConfig,
+    endpoint: Endpoint,
+    wrap_runner: Callable[[Runner], Runner] | None = None,
+    *,
+    parent_pid: int | None = None,
+) -> int:
+    """Load the model, serve until drained, and return the exit code: 0 after `Drain`, 1 after a failure.
+
+    `wrap_runner` is for tests with a runner of theirs. With `parent_pid` the process ends when that is no longer its
+    parent.
+    """
+    # The heavy imports, after the process has said that it lives.
+    from octavo.engine.channel import EngineEnd
+    from octavo.engine.messages import EngineFailed, Loading
+    from octavo.engine.pulse import Heart, Pulse
+
+    channel = EngineEnd(endpoint)
+    pulse = Pulse(endpoint.pulse)
+    channel.send(Loading("importing", 0.0))
+    heart = Heart(pulse, lambda: _end_if_orphaned(parent_pid))
+    heart.start()
+    try:
+        from octavo.engine.build import build_engine
+        from octavo.engine.service import EngineService
+
+        built = build_engine(
+            config,
+            progress=lambda stage, fraction: channel.send(Loading(stage, fraction)),
+            wrap_runner=wrap_runner,
+        )
+        channel.send(built.ready)
+        try:
+            return EngineService(built.engine, channel, pulse).run()
+        finally:
+            built.engine.close()
+    except OctavoError as error:  # raised on purpose, its message says all
+        channel.send(EngineFailed(type(error).__name__, str(error)))
+        return 1
+    except Exception as error:  # the boundary of the process: the front end reports it
+        logger.exception("the engine process has failed")
+        channel.send(EngineFailed(type(error).__name__, f"{type(error).__name__}: {error}"))
+        return 1
+    finally:
+        heart.stop()
+        channel.close()
+
+
+def main(wrap_runner: Callable[[Runner], Runner] | None = None) -> int:
+    """Run the engine process that `start_engine_process` describes on standard input."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    start = msgspec.json.decode(sys.stdin.buffer.read(), type=StartMessage)
+    if start.die_with_parent:
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    _end_if_orphaned(start.parent_pid)
+    logging.basicConfig(
+        level=start.log_level, format="%(asctime)s %(levelname)s engine %(name)s: %(message)s"
+    )
+    return run_engine_process(
+        start.config,
+        Endpoint(Path(start.directory)),
+        wrap_runner,
+        parent_pid=start.parent_pid,
+    )
+
+
+def _end_if_orphaned(parent_pid: int | None) -> None:
+    if parent_pid is not None and os.getppid() != parent_pid:
+        os._exit(ORPHAN_EXIT_CODE)  # there is nobody to report to, and a step may be running
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,141 @@
+"""Throughput of a workload: all requests submitted at once, greedy, end tokens ignored."""
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from octavo.core.sampling_params import SamplingParams
+from octavo.engine.loop import Engine
+from octavo.engine.messages import EngineStats, Submit
+from octavo.engine.prompts import token_id_array
+from octavo.engine.stream import error_named
+from octavo.errors import ConfigError
+
+WARM_UP_REQUESTS = 4
+WARM_UP_TOKENS = 16
+
+Progress = Callable[[str, float], None]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkItem:
+    """One request of a workload."""
+
+    id: str
+    prompt_token_ids: tuple[int, ...]
+    max_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    """What a run came to. Only useful tokens count."""
+
+    num_requests: int
+    num_prompt_tokens: int
+    num_output_tokens: int
+    elapsed_s: float
+    kv_waste_mean: float
+    """Share of allocated page slots that hold no token, averaged over steps."""
+    num_preemptions: int
+    num_steps: int
+
+    @property
+    def output_tokens_per_s(self) -> float:
+        """Generated tokens per second, over the whole run."""
+        return self.num_output_tokens / self.elapsed_s
+
+    @property
+    def prompt_tokens_per_s(self) -> float:
+        """Prompt tokens per second, over the whole run."""
+        return self.num_prompt_tokens / self.elapsed_s
+
+
+def read_workload(path: Path) -> list[WorkItem]:
+    """JSON lines {"id", "prompt_token_ids", "max_tokens"}. Raises ConfigError naming the line."""
+    items: list[WorkItem] = []
+    try:
+        lines = path.read_text().splitlines()
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror or error}") from error
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            entry = json.loads(line)
+            token_ids = tuple(map(int, entry["prompt_token_ids"]))
+            items.append(WorkItem(str(entry["id"]), token_ids, int(entry["max_tokens"])))
+        except (ValueError, KeyError, TypeError) as error:
+            raise ConfigError(
+                f"{path}:{number}: not a request of a workload: {type(error).__name__} {error}"
+            ) from error
+    if not items:
+        raise ConfigError(f"{path}: no requests")
+    return items
+
+
+def run_workload(
+    engine: Engine,
+    items: Sequence[WorkItem],
+    vocab_size: int,
+    progress: Progress = lambda _stage, _fraction: None,
+) -> Throughput:
+    """Warm up on other prompts, then run all items at once. Raises what a request fails with."""
+    progress("warming up", 0.0)
+    _run(engine, _warm_up(items, vocab_size), lambda _done: None)
+    progress("warming up", 1.0)
+    before = engine.stats
+    total = sum(item.max_tokens for item in items)
+    start = time.perf_counter()
+    num_output_tokens = _run(engine, items, lambda done: progress("running", done / total))
+    elapsed = time.perf_counter() - start
+    return _throughput(items, num_output_tokens, elapsed, before, engine.stats)
+
+
+def _run(engine: Engine, items: Sequence[WorkItem], count: Callable[[int], None]) -> int:
+    """Submit all, step until all have ended. Returns the generated tokens."""
+    for item in items:
+        params = SamplingParams(temperature=0.0, max_tokens=item.max_tokens, ignore_eos=True)
+        token_ids = token_id_array(item.prompt_token_ids).tobytes()
+        engine.submit(Submit(item.id, token_ids, params, seed=0))
+    num_tokens = 0
+    while engine.has_work:
+        outputs = engine.step()
+        num_tokens += sum(len(output.token_ids) for output in outputs.sequences)
+        count(num_tokens)
+        for end in outputs.ends:
+            if end.error is not None:
+                raise error_named(end.error_type, f"request {end.request_id}: {end.error}")
+    return num_tokens
+
+
+def _warm_up(items: Sequence[WorkItem], vocab_size: int) -> list[WorkItem]:
+    """Prompts of the same lengths and other tokens, so that nothing of the run itself is computed before it."""
+    return [
+        WorkItem(
+            f"warm-up-{item.id}",
+            tuple(vocab_size - 1 - token_id for token_id in item.prompt_token_ids),
+            min(item.max_tokens, WARM_UP_TOKENS),
+        )
+        for item in items[:WARM_UP_REQUESTS]
+    ]
+
+
+def _throughput(
+    items: Sequence[WorkItem],
+    num_output_tokens: int,
+    elapsed_s: float,
+    before: EngineStats,
+    after: EngineStats,
+) -> Throughput:
+    num_steps = after.num_steps - before.num_steps
+    return Throughput(
+        num_requests=len(items),
+        num_prompt_tokens=sum(len(item.prompt_token_ids) for item in items),
+        num_output_tokens=num_output_tokens,
+        elapsed_s=elapsed_s,
+        kv_waste_mean=(after.kv_waste_sum - before.kv_waste_sum) / num_steps,
+        num_preemptions=after.num_preemptions - before.num_preemptions,
+        num_steps=num_steps,
+    )

@@ -1,0 +1,262 @@
+"""Generation in the caller's own process, under vLLM's names."""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeAlias, TypeVar
+
+from octavo.config import (
+    DEFAULT_MODEL,
+    Backend,
+    CacheConfig,
+    EngineConfig,
+    ModelConfig,
+    SchedulerConfig,
+    SchedulingPolicy,
+)
+from octavo.core.sampling_params import SamplingParams
+from octavo.engine.build import BuiltEngine, build_engine
+from octavo.engine.messages import EngineStats, Ready
+from octavo.engine.seeds import SeedSource
+from octavo.errors import ConfigError, EngineDeadError, TemplateError, UnsupportedParameterError
+from octavo.offline.arguments import check_other_arguments, default_sampling_params
+from octavo.offline.batch import Batch, BatchRequest
+from octavo.offline.metrics import metrics_of
+from octavo.offline.prompts import (
+    ParsedPrompt,
+    Prompts,
+    naming_prompt,
+    one_for_each,
+    parse_prompt,
+    split_prompts,
+)
+from octavo.outputs import Metric, RequestOutput
+from octavo.text.bad_words import with_bad_words
+from octavo.text.chat_template import ChatTemplate, load_chat_template
+from octavo.text.tokenizer import Tokenizer, load_tokenizer
+
+Message: TypeAlias = Mapping[str, Any]
+E = TypeVar("E", bound=Enum)
+NO_QUEUE_LIMIT = 2**31 - 1
+"""A caller that waits for all its prompts is not to be refused for their number."""
+
+
+class LLM:
+    """A model with its engine, in this process. Safe to use from several threads, which take turns.
+
+    The arguments are vLLM's; those that it has and this class has not are accepted if they cannot change an answer, else
+    refused with UnsupportedParameterError; unknown ones are a TypeError. Raises ConfigError, CheckpointError,
+    DownloadError and PlatformError.
+
+    Requests without a seed draw theirs from `seed` and their order: the same calls give the same answers.
+    """
+
+    def __init__(
+        self,
+        model: str | Path = DEFAULT_MODEL,
+        *,
+        tokenizer: str | None = None,
+        revision: str | None = None,
+        dtype: str = "auto",
+        seed: int = 0,
+        max_model_len: int | None = None,
+        block_size: int = 16,
+        num_gpu_blocks_override: int | None = None,
+        kv_cache_memory_bytes: int | None = None,
+        kv_cache_dtype: str = "auto",
+        max_num_batched_tokens: int = 2048,
+        max_num_seqs: int | None = None,
+        scheduling_policy: str = "fcfs",
+        max_logprobs: int = 20,
+        generation_config: str = "auto",
+        override_generation_config: Mapping[str, Any] | None = None,
+        chat_template: str | None = None,
+        num_threads: int | None = None,
+        backend: str = "native",
+        **others: Any,
+    ) -> None:
+        check_other_arguments(others, LLM.__init__.__kwdefaults__ or {})
+        config = EngineConfig(
+            model=ModelConfig(str(model), tokenizer, revision, dtype, max_model_len),
+            cache=CacheConfig(
+                block_size, num_gpu_blocks_override, kv_cache_memory_bytes, kv_cache_dtype
+            ),
+            scheduler=SchedulerConfig(
+                max_num_batched_tokens,
+                min(256, max_num_batched_tokens) if max_num_seqs is None else max_num_seqs,
+                _choice(SchedulingPolicy, "scheduling_policy", scheduling_policy),
+                NO_QUEUE_LIMIT,
+            ),
+            backend=_choice(Backend, "backend", backend),
+            num_threads=num_threads,
+            seed=seed,
+            max_logprobs=max_logprobs,
+        )
+        self._built: BuiltEngine = build_engine(config)
+        path = self._built.model.path
+        self._tokenizer = load_tokenizer(path if tokenizer is None else Path(tokenizer))
+        self._chat_template = load_chat_template(path, chat_template, self._tokenizer)
+        self._default_params = default_sampling_params(
+            generation_config, override_generation_config, self._built.model.generation.sampling
+        )
+        self._seeds = SeedSource(seed)
+        self._num_requests = 0
+        self._lock = threading.Lock()
+        self._ended: str | None = None
+
+    def generate(
+        self,
+        prompts: Prompts,
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        use_tqdm: bool | Callable[..., Any] = True,
+        lora_request: None = None,
+        priority: int | Sequence[int] | None = None,
+    ) -> list[RequestOutput]:
+        """Complete prompts: text, token ids, a dict with `prompt` or `prompt_token_ids`, or a list of these.
+
+        One result for each prompt, in order. If one prompt or its parameters cannot run, its UserError is raised,
+        naming the prompt by its index, before any of them runs. A request that fails while it runs carries its `error`.
+        A completion that would exceed the context ends there ("length").
+        """
+        _refuse_lora(lora_request)
+        singles, is_list = split_prompts(prompts)
+        parsed: list[ParsedPrompt] = []
+        for index, prompt in enumerate(singles):
+            with naming_prompt(index if is_list else None):
+                parsed.append(parse_prompt(prompt, self._tokenizer))
+        return self._run(parsed, sampling_params, use_tqdm, priority)
+
+    def chat(
+        self,
+        messages: Sequence[Message] | Sequence[Sequence[Message]],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        use_tqdm: bool | Callable[..., Any] = True,
+        lora_request: None = None,
+        chat_template: str | None = None,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+    ) -> list[RequestOutput]:
+        """Answer a conversation, or a list of conversations; else as `generate`.
+
+        Raises TemplateError if the model has no chat template or the template refuses the messages.
+        """
+        _refuse_lora(lora_request)
+        template = self._template(chat_template)
+        is_list = not messages or not isinstance(messages[0], Mapping)
+        conversations: Sequence[Any] = messages if is_list else [messages]
+        parsed: list[ParsedPrompt] = []
+        for index, conversation in enumerate(conversations):
+            with naming_prompt(index if is_list else None):
+                text = template.render(
+                    conversation,
+                    add_generation_prompt=add_generation_prompt,
+                    continue_final_message=continue_final_message,
+                    tools=tools,
+                    kwargs=chat_template_kwargs,
+                )
+                token_ids = self._tokenizer.encode(text, add_special_tokens=False)
+                prompt = parse_prompt(token_ids, self._tokenizer)
+                parsed.append(ParsedPrompt(text, prompt.token_ids))
+        return self._run(parsed, sampling_params, use_tqdm, None)
+
+    def get_tokenizer(self) -> Tokenizer:
+        """The tokenizer."""
+        return self._tokenizer
+
+    def get_default_sampling_params(self) -> SamplingParams:
+        """What requests without parameters use: the model authors' recommendation."""
+        return self._default_params
+
+    def get_metrics(self) -> list[Metric]:
+        """The engine's numbers, under the names of the `/metrics` endpoint."""
+        return metrics_of(self.kv_stats())
+
+    def kv_stats(self) -> EngineStats:
+        """Totals since the start, and how the block pool is used now."""
+        return self._built.engine.stats
+
+    @property
+    def engine_info(self) -> Ready:
+        """What the engine is: its limits, number formats, instruction set and memory ledger."""
+        return self._built.ready
+
+    def shutdown(self) -> None:
+        """Give back threads and memory. Safe to call twice; later requests raise EngineDeadError."""
+        with self._lock:
+            self._ended = self._ended or "the LLM has been shut down"
+            self._built.engine.close()
+
+    close = shutdown
+
+    def __enter__(self) -> "LLM":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.shutdown()
+
+    def _template(self, override: str | None) -> ChatTemplate:
+        template = self._chat_template
+        if override is not None:
+            template = load_chat_template(self._built.model.path, override, self._tokenizer)
+        if template is None:
+            raise TemplateError(
+                "this model has no chat template; give one with chat_template, or use generate",
+                parameter="chat_template",
+            )
+        return template
+
+    def _run(
+        self,
+        prompts: Sequence[ParsedPrompt],
+        params: SamplingParams | Sequence[SamplingParams] | None,
+        use_tqdm: bool | Callable[..., Any],
+        priority: int | Sequence[int] | None,
+    ) -> list[RequestOutput]:
+        if params is None:
+            params = self._default_params
+        all_params = one_for_each("sampling_params", params, len(prompts))
+        priorities = one_for_each("priority", 0 if priority is None else priority, len(prompts))
+        with self._lock:
+            if self._ended is not None:
+                raise EngineDeadError(self._ended)
+            requests = [
+                self._request(*parts) for parts in zip(prompts, all_params, priorities, strict=True)
+            ]
+            try:
+                return Batch(self._built.engine, self._tokenizer).run(requests, use_tqdm)
+            except EngineDeadError as error:
+                self._ended = str(error)
+                raise
+
+    def _request(self, prompt: ParsedPrompt, params: SamplingParams, priority: int) -> BatchRequest:
+        request_id = str(self._num_requests)
+        self._num_requests += 1
+        return BatchRequest(
+            request_id,
+            prompt,
+            with_bad_words(params, self._tokenizer),
+            self._seeds.next(params.seed),
+            priority,
+        )
+
+
+def _choice(kind: type[E], name: str, value: str) -> E:
+    try:
+        return kind(value)
+    except ValueError:
+        choices = ", ".join(str(choice.value) for choice in kind)
+        raise ConfigError(f"{name} must be one of {choices}; given: {value}") from None
+
+
+def _refuse_lora(lora_request: object) -> None:
+    if lora_request is not None:
+        raise UnsupportedParameterError("lora_request is not supported", parameter="lora_request")

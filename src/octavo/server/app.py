@@ -1,0 +1,77 @@
+"""The ASGI application, put together. It has no globals: two applications in one process do not meet."""
+
+import contextlib
+from collections.abc import AsyncIterator, Callable
+
+from fastapi import FastAPI
+from starlette.middleware.cors import CORSMiddleware
+
+from octavo.config import SchedulingPolicy, ServerConfig
+from octavo.engine.client import EngineClient
+from octavo.server.assets import TextAssets
+from octavo.server.health import health_routes, octavo_version
+from octavo.server.http_errors import install_error_handlers
+from octavo.server.openai.chat import chat_routes
+from octavo.server.openai.completions import completion_routes
+from octavo.server.openai.fields import IGNORED_FIELDS_HEADER
+from octavo.server.openai.models import model_routes
+from octavo.server.openai.requests import (
+    ChatRequest,
+    CompletionRequest,
+    DetokenizeRequest,
+    TokenizeChatRequest,
+    TokenizeCompletionRequest,
+)
+from octavo.server.openapi import describe
+from octavo.server.request_ids import HEADER, RequestIds
+from octavo.server.serving import Serving
+from octavo.server.tokenize import tokenize_routes
+
+
+def build_app(
+    client: EngineClient,
+    assets: TextAssets | Callable[[], TextAssets],
+    config: ServerConfig,
+    *,
+    policy: SchedulingPolicy = SchedulingPolicy.FCFS,
+) -> FastAPI:
+    """The application for one engine.
+
+    `assets` may be a function that loads them; then `app.state.serving.load()` must be awaited, and until it has
+    returned every route but /version, /load and /metrics answers 503 with the progress.
+    """
+    serving = Serving(client, assets, config, policy)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        serving.close()
+
+    app = FastAPI(
+        title="Octavo", version=octavo_version(), lifespan=lifespan, redirect_slashes=False
+    )
+    app.state.serving = serving
+    install_error_handlers(app)
+    for routes in (health_routes, model_routes, completion_routes, chat_routes, tokenize_routes):
+        app.include_router(routes(serving))
+    if config.allowed_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=list(config.allowed_origins),
+            allow_methods=["*"],
+            allow_headers=["*"],
+            expose_headers=[HEADER, IGNORED_FIELDS_HEADER],
+        )
+    app.add_middleware(RequestIds)
+    describe(
+        app,
+        octavo_version(),
+        [
+            CompletionRequest,
+            ChatRequest,
+            TokenizeCompletionRequest,
+            TokenizeChatRequest,
+            DetokenizeRequest,
+        ],
+    )
+    return app

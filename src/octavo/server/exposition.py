@@ -1,0 +1,205 @@
+"""/metrics: every number under its `octavo_` name, and under vLLM's name where vLLM has it, so that dashboards fit.
+
+Units: seconds, tokens, blocks, bytes, and shares from 0 to 1. Labels: model_name, engine.
+"""
+
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from octavo.engine.client import EngineClient
+from octavo.server.histogram import Histogram
+from octavo.server.metrics import Metrics
+
+_PREFIXES = ("octavo_", "vllm:")
+_LABELS = ("model_name", "engine")
+
+
+class Exposition(Collector):
+    """Writes the metrics of one application."""
+
+    def __init__(self, metrics: Metrics, client: EngineClient, model_name: str | None) -> None:
+        self._metrics = metrics
+        self._client = client
+        self._model_name = model_name
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(self)
+
+    def write(self, accept: str) -> tuple[bytes, str]:
+        """The text for a scraper that accepts `accept`, and its content type."""
+        encode, content_type = choose_encoder(accept)
+        return encode(self._registry), content_type
+
+    def collect(self) -> Iterator[Metric]:
+        """Everything, now."""
+        yield from self._requests()
+        yield from self._latencies()
+        yield from self._engine()
+        yield from self._cache()
+
+    def _labels(self) -> list[str]:
+        ready = self._client.ready
+        return [self._model_name or (ready.model if ready else ""), "0"]
+
+    def _gauge(self, name: str, text: str, value: float) -> Metric:
+        family = GaugeMetricFamily(name, text, labels=_LABELS)
+        family.add_metric(self._labels(), value)
+        return family
+
+    def _counter(self, name: str, text: str, value: float) -> Metric:
+        family = CounterMetricFamily(name, text, labels=_LABELS)
+        family.add_metric(self._labels(), value)
+        return family
+
+    def _histogram(self, name: str, text: str, histogram: Histogram) -> Metric:
+        family = HistogramMetricFamily(name, text, labels=_LABELS)
+        family.add_metric(self._labels(), histogram.cumulative(), histogram.total)
+        return family
+
+    def _requests(self) -> Iterator[Metric]:
+        metrics = self._metrics
+        for prefix in _PREFIXES:
+            text = "Choices that ended, by reason (a request with n choices counts n times)."
+            family = CounterMetricFamily(
+                f"{prefix}request_success", text, labels=(*_LABELS, "finished_reason")
+            )
+            for reason, count in metrics.num_finished.items():
+                family.add_metric([*self._labels(), reason], count)
+            yield family
+            for name, text, histogram in (
+                ("request_prompt_tokens", "Prompt tokens of a request.", metrics.prompt_tokens),
+                ("request_generation_tokens", "Tokens of a choice.", metrics.generation_tokens),
+                (
+                    "request_max_num_generation_tokens",
+                    "Tokens of the longest choice of a request.",
+                    metrics.max_generation_tokens,
+                ),
+                (
+                    "request_params_max_tokens",
+                    "max_tokens of a request.",
+                    metrics.params_max_tokens,
+                ),
+                ("request_params_n", "n of a request.", metrics.params_n),
+                (
+                    "request_prefill_kv_computed_tokens",
+                    "Prompt tokens of a request that were not in the prefix cache.",
+                    metrics.prefill_computed_tokens,
+                ),
+            ):
+                yield self._histogram(prefix + name, text, histogram)
+        yield self._counter(
+            "octavo_slow_clients",
+            "Connections cut because their reader took nothing.",
+            metrics.num_slow_clients,
+        )
+
+    def _latencies(self) -> Iterator[Metric]:
+        metrics = self._metrics
+        inter_token = ("Time between tokens of a choice.", metrics.inter_token_latency_s)
+        for prefix in _PREFIXES:
+            for name, text, histogram in (
+                (
+                    "time_to_first_token_seconds",
+                    "Time from arrival to the first token of a choice.",
+                    metrics.time_to_first_token_s,
+                ),
+                ("inter_token_latency_seconds", *inter_token),
+                (
+                    "request_time_per_output_token_seconds",
+                    "Mean time between tokens, one value a choice.",
+                    metrics.time_per_output_token_s,
+                ),
+                (
+                    "e2e_request_latency_seconds",
+                    "Time from arrival to the end of a choice.",
+                    metrics.e2e_latency_s,
+                ),
+                (
+                    "request_decode_time_seconds",
+                    "Time from the first to the last token of a choice.",
+                    metrics.decode_time_s,
+                ),
+            ):
+                yield self._histogram(prefix + name, text, histogram)
+        yield self._histogram("vllm:time_per_output_token_seconds", *inter_token)
+
+    def _engine(self) -> Iterator[Metric]:
+        stats = self._client.stats
+        for prefix in _PREFIXES:
+            yield self._gauge(
+                f"{prefix}num_requests_running", "Requests in the batch.", stats.num_running
+            )
+            yield self._gauge(
+                f"{prefix}num_requests_waiting", "Requests in the queue.", stats.num_waiting
+            )
+            for name, text, value in (
+                ("prompt_tokens", "Prompt tokens of requests that began.", stats.num_prompt_tokens),
+                ("generation_tokens", "Tokens drawn.", stats.num_generation_tokens),
+                (
+                    "num_preemptions",
+                    "Sequences that gave up their blocks to others.",
+                    stats.num_preemptions,
+                ),
+            ):
+                yield self._counter(prefix + name, text, value)
+        yield self._counter("octavo_engine_steps", "Steps.", stats.num_steps)
+        yield self._counter("octavo_engine_step_seconds", "Time in steps.", stats.step_seconds)
+
+    def _cache(self) -> Iterator[Metric]:
+        stats, ready = self._client.stats, self._client.ready
+        usage = stats.num_blocks_referenced / max(1, stats.num_blocks_total)
+        usage_text = "Share of blocks that live requests hold; cached blocks count as free."
+        for name in (
+            "octavo_kv_cache_usage_perc",
+            "vllm:kv_cache_usage_perc",
+            "vllm:gpu_cache_usage_perc",
+        ):
+            yield self._gauge(name, usage_text, usage)
+        unused = stats.num_slots_referenced - stats.num_slots_used
+        for name, text, value in (
+            ("blocks", "Blocks in the pool.", stats.num_blocks_total),
+            ("blocks_referenced", "Blocks that live requests hold.", stats.num_blocks_referenced),
+            ("blocks_cached", "Blocks kept for reuse, free when needed.", stats.num_blocks_cached),
+            ("blocks_free", "Blocks that hold nothing.", stats.num_blocks_free),
+            (
+                "blocks_saved_by_sharing",
+                "Blocks that live requests would need in addition if none were shared.",
+                stats.num_blocks_saved_by_sharing,
+            ),
+            ("slots_reserved", "Token slots of referenced blocks.", stats.num_slots_referenced),
+            (
+                "slots_used",
+                "Token slots of referenced blocks that hold a token.",
+                stats.num_slots_used,
+            ),
+            ("slots_wasted", "Token slots of referenced blocks without a token.", unused),
+        ):
+            yield self._gauge(f"octavo_kv_{name}", text, value)
+        yield self._counter(
+            "octavo_kv_block_copies", "Blocks copied before a write.", stats.num_block_copies
+        )
+        yield self._counter(
+            "octavo_kv_waste_ratio_sum",
+            "Share of wasted slots, summed over steps: divide by octavo_engine_steps_total.",
+            stats.kv_waste_sum,
+        )
+        if ready is not None:
+            labels = {
+                "block_size": str(ready.block_size),
+                "num_gpu_blocks": str(ready.num_blocks),
+                "cache_dtype": ready.kv_cache_dtype,
+            }
+            for prefix in _PREFIXES:
+                info = GaugeMetricFamily(
+                    f"{prefix}cache_config_info", "Settings.", labels=(*_LABELS, *labels)
+                )
+                info.add_metric([*self._labels(), *labels.values()], 1)
+                yield info

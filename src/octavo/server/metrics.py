@@ -1,0 +1,82 @@
+"""What the front end measures. `exposition` writes it out, together with the engine's own numbers.
+
+Latencies are taken where the client feels them: from the arrival of the request to the event that carries the token.
+"""
+
+import time
+from collections import Counter
+
+from octavo.server.histogram import (
+    BETWEEN_TOKENS_S,
+    CHOICES,
+    REQUEST_S,
+    TIME_TO_FIRST_TOKEN_S,
+    TOKENS,
+    Histogram,
+)
+
+FINISH_REASONS = ("stop", "length", "abort", "error")
+
+
+class Metrics:
+    """Counters and histograms of one application. Only its event loop writes them."""
+
+    def __init__(self) -> None:
+        self.time_to_first_token_s = Histogram(TIME_TO_FIRST_TOKEN_S)
+        self.inter_token_latency_s = Histogram(BETWEEN_TOKENS_S)
+        self.time_per_output_token_s = Histogram(BETWEEN_TOKENS_S)
+        self.e2e_latency_s = Histogram(REQUEST_S)
+        self.decode_time_s = Histogram(REQUEST_S)
+        self.prompt_tokens = Histogram(TOKENS)
+        self.generation_tokens = Histogram(TOKENS)
+        self.max_generation_tokens = Histogram(TOKENS)
+        self.params_max_tokens = Histogram(TOKENS)
+        self.params_n = Histogram(CHOICES)
+        self.prefill_computed_tokens = Histogram(TOKENS)
+        self.num_slow_clients = 0
+        self.num_finished: Counter[str] = Counter(dict.fromkeys(FINISH_REASONS, 0))
+
+    def count_slow_client(self) -> None:
+        """A connection was cut because its reader took nothing."""
+        self.num_slow_clients += 1
+
+
+class ChoiceClock:
+    """Measures one choice (one sequence) of a request, from arrival to its end."""
+
+    __slots__ = ("_arrived", "_first", "_last", "_metrics", "ended", "num_tokens")
+
+    def __init__(self, metrics: Metrics, arrived: float) -> None:
+        self._metrics = metrics
+        self._arrived = arrived
+        self._first: float | None = None
+        self._last = arrived
+        self.num_tokens = 0
+        self.ended = False
+
+    def tokens(self, count: int) -> None:
+        """`count` new tokens came just now."""
+        now = time.perf_counter()
+        if self._first is None:
+            self._first = now
+            self._metrics.time_to_first_token_s.observe(now - self._arrived)
+        else:
+            # Several at once have waited for this process: what lies between them is shared.
+            self._metrics.inter_token_latency_s.observe((now - self._last) / count, count)
+        self._last = now
+        self.num_tokens += count
+
+    def end(self, reason: str) -> None:
+        """The choice ends: stop, length, abort or error. Only the first call counts."""
+        if self.ended:
+            return
+        self.ended = True
+        metrics = self._metrics
+        metrics.num_finished[reason] += 1
+        metrics.e2e_latency_s.observe(time.perf_counter() - self._arrived)
+        metrics.generation_tokens.observe(self.num_tokens)
+        if self._first is not None:
+            decode_s = self._last - self._first
+            metrics.decode_time_s.observe(decode_s)
+            if self.num_tokens > 1:
+                metrics.time_per_output_token_s.observe(decode_s / (self.num_tokens - 1))

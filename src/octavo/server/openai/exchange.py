@@ -1,0 +1,138 @@
+"""One request for text and its answer: what completions and chat share from the body's arrival to the last byte."""
+
+import contextlib
+import time
+import uuid
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from fastapi import Request
+from starlette.responses import Response
+
+from octavo.config import SchedulingPolicy
+from octavo.core.sampling_params import SamplingParams
+from octavo.errors import InvalidParameterError
+from octavo.server.disconnect import run_while_connected
+from octavo.server.generation import GenerationRequest, Output, Prompt
+from octavo.server.openai.logprobs import TokenNames
+from octavo.server.openai.prompts import check_not_empty
+from octavo.server.openai.requests import GenerationBody
+from octavo.server.openai.sampling import fit_to_context
+from octavo.server.request_ids import request_id_of
+from octavo.server.serving import ServedModel, Serving
+from octavo.server.streaming import EventStream
+from octavo.text.bad_words import with_bad_words
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A checked request. Nothing has been submitted yet."""
+
+    serving: Serving
+    model: ServedModel
+    request: GenerationRequest
+    body: GenerationBody
+    response_id: str
+    created: int
+    headers: Mapping[str, str]
+
+    @property
+    def names(self) -> TokenNames:
+        """How this request wants tokens written in logprobs."""
+        return TokenNames(
+            self.model.assets.tokenizer, as_token_ids=bool(self.body.return_tokens_as_token_ids)
+        )
+
+    @property
+    def includes_usage(self) -> bool:
+        """Whether the stream ends with a usage chunk."""
+        options = self.body.stream_options
+        return options is not None and options.include_usage is not False
+
+    @property
+    def includes_continuous_usage(self) -> bool:
+        """Whether every chunk carries the usage so far."""
+        options = self.body.stream_options
+        return self.includes_usage and options is not None and bool(options.continuous_usage_stats)
+
+    def envelope(self, object_name: str) -> dict[str, Any]:
+        """What stands around the choices of a response or chunk."""
+        return {
+            "id": self.response_id,
+            "object": object_name,
+            "created": self.created,
+            "model": self.model.names[0],
+            "system_fingerprint": self.model.fingerprint,
+        }
+
+    async def outputs(self) -> AsyncGenerator[Output, None]:
+        """Submit, and pass on what comes."""
+        generator = self.serving.generator(self.model)
+        with self.serving.open_request(self.request, type(self.body).__name__):
+            async with contextlib.aclosing(generator.generate(self.request)) as outputs:
+                async for output in outputs:
+                    yield output
+
+
+class Answer(Protocol):
+    """The two forms of the answer to an `Exchange`. One of them is used, once."""
+
+    async def whole(self) -> bytes:
+        """The JSON body."""
+        ...
+
+    def frames(self) -> AsyncGenerator[bytes, None]:
+        """The events of the stream, without the last `[DONE]`."""
+        ...
+
+
+async def send(exchange: Exchange, answer: Answer, http_request: Request) -> Response:
+    """Make the answer in the form that was asked for, for as long as the client is there."""
+    if exchange.body.stream:
+        return EventStream(answer.frames(), exchange.headers)
+    data = await run_while_connected(answer.whole(), http_request.receive)
+    return Response(data, headers=dict(exchange.headers), media_type="application/json")
+
+
+def generation_request(
+    serving: Serving,
+    model: ServedModel,
+    body: GenerationBody,
+    params: SamplingParams,
+    token_ids: Sequence[list[int]],
+    *,
+    default_max_tokens: int | None,
+    arrived: float,
+) -> GenerationRequest:
+    """Check everything about every prompt before any is submitted.
+
+    Raises InvalidParameterError, PromptError, ContextLengthError.
+    """
+    ready = model.ready
+    params.verify(vocab_size=ready.vocab_size, max_logprobs=ready.max_logprobs)
+    params = with_bad_words(params, model.assets.tokenizer)
+    prompts = []
+    for position, ids in enumerate(token_ids):
+        check_not_empty(ids, position if len(token_ids) > 1 else None)
+        fitted = fit_to_context(params, len(ids), ready.max_model_len, default_max_tokens)
+        prompts.append(Prompt(ids, fitted))
+    priority = body.priority or 0
+    if priority and serving.policy is not SchedulingPolicy.PRIORITY:
+        raise InvalidParameterError(
+            f"priority needs --scheduling-policy priority; given: {priority}",
+            parameter="priority",
+            value=priority,
+        )
+    # Never the client's own id: two requests may carry the same one.
+    return GenerationRequest(uuid.uuid4().hex, prompts, priority, arrived)
+
+
+def response_id(prefix: str, body: GenerationBody, http_request: Request) -> str:
+    """The id of the response: the request's own, where it has one."""
+    return f"{prefix}-{body.request_id or request_id_of(http_request)}"
+
+
+def now() -> int:
+    """`created`: seconds since 1970."""
+    return int(time.time())

@@ -1,0 +1,150 @@
+"""Which fields a request may have, and how a parsed JSON object becomes a checked request.
+
+A field is one of four: declared on the request model (honoured); known but without effect on the answer;
+known but refused by name; unknown: accepted and named in the response header, or refused when the server is strict.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+
+from octavo.errors import InvalidParameterError, UnsupportedParameterError
+
+IGNORED_FIELDS_HEADER = "x-octavo-ignored-fields"
+_MAX_GIVEN_LEN = 80
+_MAX_NAMED_FIELDS = 32
+
+
+def _integral(value: object) -> object:
+    # JSON has one kind of number: 5.0 is 5. Everything else is left to the strict check.
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
+
+
+Int = Annotated[int, BeforeValidator(_integral, json_schema_input_type=int)]
+"""An integer; not a boolean, not a string."""
+
+
+class RequestBody(BaseModel):
+    """A request: declared fields have exactly their JSON types, null means the default, others are kept apart."""
+
+    model_config = ConfigDict(strict=True, extra="allow", frozen=True, hide_input_in_errors=True)
+
+
+class NestedBody(RequestBody):
+    """An object inside a request, such as `stream_options`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A known field that would change the answer. `harmless` are the values that ask for nothing, besides null."""
+
+    reason: str
+    harmless: tuple[object, ...] = ()
+
+    def is_harmless(self, value: object) -> bool:
+        """Whether `value` asks for nothing. Types count: 0 is not false."""
+        return value is None or any(type(value) is type(h) and value == h for h in self.harmless)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownFields:
+    """What one endpoint does with the fields that its request model does not declare."""
+
+    no_effect: frozenset[str]
+    refused: Mapping[str, Refused]
+
+
+Body = TypeVar("Body", bound=RequestBody)
+
+
+def parse_request(
+    model: type[Body], fields: dict[str, Any], known: KnownFields, *, strict: bool
+) -> tuple[Body, list[str]]:
+    """The checked request and the names of the fields that were ignored because nobody knows them.
+
+    Raises InvalidParameterError, UnsupportedParameterError.
+    """
+    try:
+        body = model.model_validate(fields)
+    except ValidationError as error:
+        raise _as_invalid_parameter(error, fields) from None
+    ignored = _sort_out(body.model_extra or {}, known)
+    for name in model.model_fields:
+        nested = getattr(body, name)
+        if isinstance(nested, NestedBody):
+            ignored += [f"{name}.{extra}" for extra in nested.model_extra or {}]
+    if strict:
+        refuse_unknown(ignored)
+    return body, ignored
+
+
+def refuse_unknown(names: list[str]) -> None:
+    """Raise InvalidParameterError if any field is unknown."""
+    if names:
+        raise InvalidParameterError(
+            f"unknown field {names[0]!r}; this server was started with --strict-requests",
+            parameter=names[0],
+        )
+
+
+def ignored_header(names: list[str]) -> dict[str, str]:
+    """The header that names the ignored fields; empty if there are none."""
+    if not names:
+        return {}
+    shown = [_header_safe(name) for name in names[:_MAX_NAMED_FIELDS]]
+    if len(names) > len(shown):
+        shown.append("...")
+    return {IGNORED_FIELDS_HEADER: ", ".join(shown)}
+
+
+def _sort_out(extra: Mapping[str, Any], known: KnownFields) -> list[str]:
+    ignored: list[str] = []
+    for name, value in extra.items():
+        if refused := known.refused.get(name):
+            if not refused.is_harmless(value):
+                raise UnsupportedParameterError(
+                    f"{name} is not supported: {refused.reason}", parameter=name, value=value
+                )
+        elif name not in known.no_effect:
+            ignored.append(name)
+    return ignored
+
+
+def _as_invalid_parameter(error: ValidationError, fields: object) -> InvalidParameterError:
+    first = error.errors(include_url=False, include_context=False)[0]
+    path = [part for part in first["loc"] if not isinstance(part, str) or "[" not in part]
+    name = ".".join(str(part) for part in path) or None
+    value = _lookup(fields, path)
+    if first["type"] == "missing":
+        message = f"{name} is required"
+    else:
+        what = first["msg"][:1].lower() + first["msg"][1:]
+        message = f"{name or 'the request'}: {what}; given: {_given(value)}"
+    return InvalidParameterError(message, parameter=name, value=value)
+
+
+def _lookup(value: Any, path: list[int | str]) -> Any:
+    for part in path:
+        try:
+            value = value[part]
+        except (LookupError, TypeError):
+            return None
+    return value
+
+
+def _given(value: object) -> str:
+    # Cut before it is written out: it may be megabytes long.
+    if isinstance(value, str):
+        value = value[:_MAX_GIVEN_LEN]
+    elif isinstance(value, (list, dict)) and len(value) > 16:
+        return f"{'a list' if isinstance(value, list) else 'an object'} of {len(value)}"
+    text = repr(value)
+    return text if len(text) <= _MAX_GIVEN_LEN else text[:_MAX_GIVEN_LEN] + "…"
+
+
+def _header_safe(name: str) -> str:
+    return "".join(c if c.isascii() and c.isprintable() and c != "," else "?" for c in name[:64])

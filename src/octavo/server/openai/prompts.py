@@ -1,0 +1,72 @@
+"""The `prompt` of a completion: one or many, text or token ids."""
+
+from typing import Any
+
+from octavo.errors import InvalidParameterError, PromptError
+
+MAX_CHOICES = 16384
+"""Prompts times n. Each is a sequence with its own blocks and state."""
+
+
+def parse_prompts(prompt: Any, *, max_prompts: int, n: int) -> list[str | list[int]]:
+    """The prompts in order. Raises InvalidParameterError, PromptError."""
+    prompts = _split(prompt)
+    if len(prompts) > max_prompts:
+        raise InvalidParameterError(
+            f"prompt may hold at most {max_prompts} prompts; given: {len(prompts)}",
+            parameter="prompt",
+            value=len(prompts),
+        )
+    check_num_choices(len(prompts), n)
+    return prompts
+
+
+def check_num_choices(num_prompts: int, n: int) -> None:
+    """Raise InvalidParameterError for a request of too many sequences."""
+    if num_prompts * n > MAX_CHOICES:
+        raise InvalidParameterError(
+            f"prompts times n must be at most {MAX_CHOICES}; given: {num_prompts} x {n}",
+            parameter="n",
+            value=n,
+        )
+
+
+def check_token_ids(ids: object, vocab_size: int, name: str) -> list[int]:
+    """`ids` as a list of token ids. Raises PromptError, naming `name`, the limit and the id that is wrong."""
+    if not isinstance(ids, list):
+        raise PromptError(f"{name} must be a list of token ids", parameter=name, value=ids)
+    for token_id in ids:
+        # type() rather than isinstance: true is not a token id
+        if type(token_id) is not int or not 0 <= token_id < vocab_size:
+            raise PromptError(
+                f"{name} must hold token ids from 0 to {vocab_size - 1}; "
+                f"given: {str(token_id)[:40]}",
+                parameter=name,
+                value=token_id,
+            )
+    return ids
+
+
+def check_not_empty(ids: list[int], position: int | None) -> None:
+    """Raise PromptError if a prompt has no token. `position` is its place in a list of prompts."""
+    if not ids:
+        which = "the prompt" if position is None else f"prompt {position}"
+        raise PromptError(f"{which} is empty; at least one token is needed", parameter="prompt")
+
+
+def _split(prompt: Any) -> list[str | list[int]]:
+    if isinstance(prompt, str):
+        return [prompt]
+    if isinstance(prompt, list):
+        if not prompt:
+            raise PromptError("prompt must not be an empty list", parameter="prompt", value=prompt)
+        kinds = {type(part) for part in prompt}
+        if kinds == {str} or kinds == {list}:
+            return prompt
+        if kinds == {int}:
+            return [prompt]
+    raise InvalidParameterError(
+        "prompt must be a string, a list of strings, a list of token ids, or a list of lists of token ids",
+        parameter="prompt",
+        value=prompt,
+    )

@@ -1,0 +1,135 @@
+"""The fields that are honoured, of each request of the OpenAI family. Others: `known_fields`."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, WithJsonSchema
+
+from octavo.server.openai.fields import Int, NestedBody, RequestBody
+
+_STRINGS = {"type": "array", "items": {"type": "string"}}
+_INTEGERS = {"type": "array", "items": {"type": "integer"}}
+
+PromptInput = Annotated[
+    Any,  # checked by `prompts`: pydantic would take a second for a million ids
+    WithJsonSchema(
+        {"anyOf": [{"type": "string"}, _STRINGS, _INTEGERS, {"type": "array", "items": _INTEGERS}]}
+    ),
+]
+TokenIdsInput = Annotated[Any, WithJsonSchema(_INTEGERS)]
+StopInput = Annotated[Any, WithJsonSchema({"anyOf": [{"type": "string"}, _STRINGS]})]
+
+
+class StreamOptions(NestedBody):
+    """What a stream carries besides text."""
+
+    include_usage: bool | None = None
+    """A last chunk with the usage; null: yes."""
+    continuous_usage_stats: bool | None = None
+    """The usage so far in every chunk."""
+    include_obfuscation: bool | None = None
+    """Padding against traffic analysis. Nothing is padded here."""
+
+
+class ResponseFormat(NestedBody):
+    """Only `text` is available."""
+
+    type: str
+
+
+class GenerationBody(RequestBody):
+    """What completions and chat have in common. Limits of the numbers: `core.sampling_params`."""
+
+    model: str | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    response_format: ResponseFormat | None = None
+
+    n: Int | None = None
+    best_of: Int | None = None
+    max_tokens: Int | None = None
+    min_tokens: Int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: Int | None = None
+    min_p: float | None = None
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+    repetition_penalty: float | None = None
+    seed: Int | None = None
+    stop: StopInput = None
+    stop_token_ids: list[Int] | None = None
+    ignore_eos: bool | None = None
+    include_stop_str_in_output: bool | None = None
+    skip_special_tokens: bool | None = None
+    spaces_between_special_tokens: bool | None = None
+    logit_bias: dict[str, float] | None = None
+    allowed_token_ids: list[Int] | None = None
+    bad_words: list[str] | None = None
+    prompt_logprobs: Int | None = None
+    add_special_tokens: bool | None = None
+
+    priority: Int | None = None
+    """Lower is earlier; only with --scheduling-policy priority."""
+    request_id: Annotated[str, Field(min_length=1, max_length=256)] | None = None
+    return_token_ids: bool | None = None
+    return_tokens_as_token_ids: bool | None = None
+    """Names of tokens in logprobs are `token_id:N`."""
+
+
+class CompletionRequest(GenerationBody):
+    """POST /v1/completions."""
+
+    prompt: PromptInput
+    echo: bool | None = None
+    logprobs: Int | None = None
+
+
+class TemplateBody(RequestBody):
+    """What decides how messages become a prompt."""
+
+    messages: Annotated[list[dict[str, Any]], Field(min_length=1)]
+    tools: list[dict[str, Any]] | None = None
+    add_generation_prompt: bool | None = None
+    """Null: yes, unless `continue_final_message`."""
+    continue_final_message: bool | None = None
+    documents: list[dict[str, Any]] | None = None
+    chat_template: str | None = None
+    """Only where the server trusts its clients with templates."""
+    chat_template_kwargs: dict[str, Any] | None = None
+    reasoning_effort: str | None = None
+    """Handed to the template under this name."""
+
+
+class ChatRequest(TemplateBody, GenerationBody):
+    """POST /v1/chat/completions."""
+
+    max_completion_tokens: Int | None = None
+    logprobs: bool | None = None
+    top_logprobs: Int | None = None
+    echo: bool | None = None
+    """Put the text of a final assistant message in front of the answer."""
+    tool_choice: Literal["none", "auto", "required"] | dict[str, Any] | None = None
+
+
+class TokenizeCompletionRequest(RequestBody):
+    """POST /tokenize with a prompt."""
+
+    model: str | None = None
+    prompt: str
+    add_special_tokens: bool | None = None
+    return_token_strs: bool | None = None
+
+
+class TokenizeChatRequest(TemplateBody):
+    """POST /tokenize with messages."""
+
+    model: str | None = None
+    add_special_tokens: bool | None = None
+    return_token_strs: bool | None = None
+
+
+class DetokenizeRequest(RequestBody):
+    """POST /detokenize."""
+
+    model: str | None = None
+    tokens: TokenIdsInput

@@ -1,0 +1,156 @@
+"""Request fields -> `SamplingParams`. Precedence: the request, then the model's generation config, then built-in.
+
+The generation config never sets `max_tokens`: a default that cuts answers short would do so in silence.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from octavo.core.sampling_params import SamplingParams
+from octavo.errors import (
+    ContextLengthError,
+    InvalidParameterError,
+    UnsupportedParameterError,
+)
+from octavo.server.openai.requests import ChatRequest, CompletionRequest, GenerationBody
+
+COMPLETION_MAX_TOKENS = 16
+"""OpenAI's default for completions; chat runs to the end of the context."""
+
+_SAME_NAME = (
+    "n",
+    "min_tokens",
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "frequency_penalty",
+    "presence_penalty",
+    "repetition_penalty",
+    "seed",
+    "stop_token_ids",
+    "ignore_eos",
+    "include_stop_str_in_output",
+    "skip_special_tokens",
+    "spaces_between_special_tokens",
+    "allowed_token_ids",
+    "bad_words",
+    "prompt_logprobs",
+)
+
+
+def completion_params(
+    body: CompletionRequest, defaults: Mapping[str, float | int]
+) -> SamplingParams:
+    """Parameters of a completion. `max_tokens` is None where the request leaves it open.
+
+    Raises InvalidParameterError, UnsupportedParameterError.
+    """
+    values = _common(body, defaults)
+    values["logprobs"] = body.logprobs
+    values["max_tokens"] = body.max_tokens
+    if body.echo:
+        if body.max_tokens == 0:
+            values["max_tokens"] = (
+                1  # computed and dropped: the prompt's logprobs need a step anyway
+            )
+        if body.logprobs is not None and body.prompt_logprobs is None:
+            values["prompt_logprobs"] = body.logprobs
+    return SamplingParams(**values)
+
+
+def chat_params(body: ChatRequest, defaults: Mapping[str, float | int]) -> SamplingParams:
+    """Parameters of a chat completion. `max_tokens` is None where the request leaves it open.
+
+    Raises InvalidParameterError, UnsupportedParameterError.
+    """
+    values = _common(body, defaults)
+    given = body.max_completion_tokens
+    values["max_tokens"] = body.max_tokens if given is None else given
+    if body.logprobs:
+        values["logprobs"] = body.top_logprobs or 0
+    elif body.top_logprobs:
+        raise InvalidParameterError(
+            "top_logprobs needs logprobs to be true",
+            parameter="top_logprobs",
+            value=body.top_logprobs,
+        )
+    return SamplingParams(**values)
+
+
+def fit_to_context(
+    params: SamplingParams, num_prompt_tokens: int, max_model_len: int, default: int | None
+) -> SamplingParams:
+    """`params` with `max_tokens` set: what was asked for, else `default` or what is left of the context.
+
+    Raises ContextLengthError if the prompt leaves no room, or if more was asked for than is left.
+    """
+    room = max_model_len - num_prompt_tokens
+    wanted = params.max_tokens
+    if room < 1 or (wanted is not None and wanted > room):
+        completion = wanted if wanted is not None else 1
+        raise ContextLengthError(
+            f"This model's maximum context length is {max_model_len} tokens. However, you requested "
+            f"{num_prompt_tokens + completion} tokens ({num_prompt_tokens} in the messages, "
+            f"{completion} in the completion). Please reduce the length of the messages or completion.",
+            parameter="max_tokens" if room >= 1 else None,
+            value=wanted,
+        )
+    if wanted is not None:
+        return params
+    return replace(params, max_tokens=room if default is None else min(default, room))
+
+
+def _common(body: GenerationBody, defaults: Mapping[str, float | int]) -> dict[str, Any]:
+    _check_options(body)
+    values: dict[str, Any] = dict(defaults)
+    for name in _SAME_NAME:
+        value = getattr(body, name)
+        if value is not None:
+            values[name] = value
+    values["stop"] = _stop_strings(body.stop)
+    values["logit_bias"] = body.logit_bias or {}
+    return values
+
+
+def _stop_strings(stop: object) -> tuple[str, ...]:
+    if stop is None:
+        return ()
+    if isinstance(stop, str):
+        return (stop,)
+    if isinstance(stop, list) and all(isinstance(text, str) for text in stop):
+        return tuple(stop)
+    raise InvalidParameterError(
+        "stop must be a string or a list of strings", parameter="stop", value=stop
+    )
+
+
+def _check_options(body: GenerationBody) -> None:
+    if body.stream_options is not None and not body.stream:
+        raise InvalidParameterError(
+            "stream_options is only taken with stream=true", parameter="stream_options"
+        )
+    if body.stream and body.prompt_logprobs is not None:
+        raise UnsupportedParameterError(
+            "prompt_logprobs is not supported with stream=true", parameter="prompt_logprobs"
+        )
+    if body.response_format is not None and body.response_format.type != "text":
+        raise UnsupportedParameterError(
+            "response_format is not supported: only the type text is available; "
+            f"given: {body.response_format.type[:80]}",
+            parameter="response_format",
+        )
+    n = 1 if body.n is None else body.n
+    if body.best_of is not None and body.best_of > n:
+        raise UnsupportedParameterError(
+            f"best_of above n is not supported; given: best_of {body.best_of}, n {n}",
+            parameter="best_of",
+            value=body.best_of,
+        )
+    if body.best_of is not None and body.best_of < n:
+        raise InvalidParameterError(
+            f"best_of must be at least n ({n}); given: {body.best_of}",
+            parameter="best_of",
+            value=body.best_of,
+        )

@@ -1,0 +1,227 @@
+"""`octavo serve`: the life of the two processes, from the first connection to the exit code.
+
+Nothing of HTTP is imported before the engine process runs: both load at once.
+"""
+
+import asyncio
+import contextlib
+import functools
+import gc
+import logging
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from types import FrameType
+from typing import TYPE_CHECKING, NoReturn
+
+from octavo.checkpoints.locate import locate
+from octavo.checkpoints.model_download import Progress
+from octavo.config import EngineConfig, ServerConfig
+from octavo.engine.process import MODULE, EngineProcess, start_engine_process
+from octavo.errors import ConfigError, OctavoError
+
+if TYPE_CHECKING:
+    import uvicorn
+
+    from octavo.engine.client import EngineClient
+    from octavo.engine.messages import Ready
+    from octavo.server.serving import Serving
+
+_LOGGER = logging.getLogger(__name__)
+
+DEATH_GRACE_S = 2.0
+"""After the engine has ended, errors and 503s are still delivered for this long; then the server exits with 1."""
+FREEZE_GRACE_S = 60.0
+"""An engine that only stopped answering has this long to come back."""
+FLUSH_TIMEOUT_S = 5.0
+"""How long the last bytes of drained responses may take."""
+SEND_BUFFER_BYTES = 128 * 1024
+"""Kernel buffer of a connection (the kernel doubles it). With the 64 KiB of the event loop it bounds what a client
+that does not read can hold; left to itself the kernel would grow it to megabytes."""
+_POLL_S = 0.1
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def serve(
+    engine: EngineConfig,
+    server: ServerConfig,
+    *,
+    engine_module: str = MODULE,
+    on_ready: "Callable[[str, Ready], None] | None" = None,
+    download_progress: Progress | None = None,
+) -> int:
+    """Serve until SIGTERM or SIGINT, and return the exit code: 0 after a drain, 1 if the engine failed.
+
+    `on_ready` is called once with the server's URL. Must run in the main thread.
+    Raises ConfigError if the address cannot be used, CheckpointError or DownloadError if there is no such model.
+    """
+    listener = bind(server)
+    names = server.served_model_names or (engine.model.model,)
+    path = locate(engine.model.model, revision=engine.model.revision, progress=download_progress)
+    engine = replace(engine, model=replace(engine.model, model=str(path)))
+    server = replace(server, served_model_names=names)
+    for number in _SIGNALS:
+        signal.signal(number, _exit_before_loop)
+    process = start_engine_process(engine, module=engine_module)
+    try:
+        import uvloop  # here, so that it loads beside the engine
+
+        url = url_of(listener)
+        return uvloop.run(_serve(engine, server, process, listener, url, on_ready))
+    finally:
+        process.kill()
+        listener.close()
+
+
+def bind(server: ServerConfig) -> socket.socket:
+    """A listening socket. Raises ConfigError."""
+    try:
+        family = socket.getaddrinfo(server.host, server.port, type=socket.SOCK_STREAM)[0][0]
+        listener = socket.create_server((server.host, server.port), family=family, backlog=2048)
+    except OSError as error:
+        raise ConfigError(f"cannot listen on {server.host}:{server.port}: {error}") from error
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)  # is inherited
+    return listener
+
+
+def url_of(listener: socket.socket) -> str:
+    """Where clients find a listening socket."""
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _exit_before_loop(_number: int, _frame: FrameType | None) -> NoReturn:
+    sys.exit(0)
+
+
+async def _serve(
+    engine: EngineConfig,
+    server: ServerConfig,
+    process: EngineProcess,
+    listener: socket.socket,
+    url: str,
+    on_ready: "Callable[[str, Ready], None] | None",
+) -> int:
+    from octavo.engine.client import EngineClient
+    from octavo.server.app import build_app
+    from octavo.server.assets import load_text_assets
+    from octavo.server.stats_log import log_stats
+
+    client = EngineClient(process)
+    await client.connect()
+    load_assets = functools.partial(load_text_assets, engine.model, server.chat_template)
+    app = build_app(client, load_assets, server, policy=engine.scheduler.policy)
+    serving: Serving = app.state.serving
+    http = _http_server(app, serving)
+    listening = asyncio.ensure_future(http.serve(sockets=[listener]))
+    reporting = asyncio.ensure_future(log_stats(client))
+    supervisor = _Supervisor(client, serving, process)
+    try:
+        return await supervisor.run(lambda ready: on_ready(url, ready) if on_ready else None)
+    finally:
+        reporting.cancel()
+        http.should_exit = True
+        await listening
+        await client.close()
+
+
+class _Supervisor:
+    """Waits for what ends a server: a signal, or the engine."""
+
+    def __init__(self, client: "EngineClient", serving: "Serving", process: EngineProcess) -> None:
+        self._client = client
+        self._serving = serving
+        self._process = process
+        self._stop = asyncio.Event()
+        for number in _SIGNALS:
+            asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
+
+    async def run(self, on_ready: "Callable[[Ready], None]") -> int:
+        """The exit code, once it is known."""
+        if not await self._load():
+            return 0 if self._stop.is_set() else 1
+        assert self._client.ready is not None
+        on_ready(self._client.ready)
+        gc.collect()
+        gc.freeze()  # what loading made lives to the end: the collector need not walk it again
+        while not self._stop.is_set():
+            if self._client.state == "dead" and not await self._outlives_death():
+                return 1
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._stop.wait(), _POLL_S)
+        return await self._drain()
+
+    async def _load(self) -> bool:
+        loading = asyncio.ensure_future(self._serving.load())
+        stopping = asyncio.ensure_future(self._stop.wait())
+        await asyncio.wait((loading, stopping), return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if not loading.done():
+            loading.cancel()
+            return False
+        error = loading.exception()
+        if error is None:
+            return True
+        if not isinstance(error, OctavoError):
+            raise error
+        _LOGGER.error("the model cannot be served: %s", error)
+        return False
+
+    async def _outlives_death(self) -> bool:
+        """Wait whether the engine comes back. What has exited does not."""
+        waited = 0.0
+        while self._client.state == "dead" and not self._stop.is_set():
+            grace = FREEZE_GRACE_S if self._process.popen.poll() is None else DEATH_GRACE_S
+            if waited >= grace:
+                return False
+            await asyncio.sleep(_POLL_S)
+            waited += _POLL_S
+        return self._client.state != "dead"
+
+    async def _drain(self) -> int:
+        self._serving.is_draining = True
+        timeout_s = self._serving.config.shutdown_timeout_s
+        _LOGGER.info(
+            "shutting down: %d open requests have %.0f s; a second signal ends them at once",
+            self._serving.num_open,
+            timeout_s,
+        )
+        self._stop.clear()
+        draining = asyncio.ensure_future(self._client.drain(timeout_s))
+        again = asyncio.ensure_future(self._stop.wait())
+        await asyncio.wait((draining, again), return_when=asyncio.FIRST_COMPLETED)
+        again.cancel()
+        if not draining.done():
+            draining.cancel()
+            return 1
+        return 0 if draining.result() else 1
+
+
+def _http_server(app: object, serving: "Serving") -> "uvicorn.Server":
+    import uvicorn
+
+    from octavo.server.connection import bounded_connection
+
+    class Server(uvicorn.Server):
+        """Leaves signals to `_Supervisor`: uvicorn would stop listening before the engine has drained."""
+
+        @contextlib.contextmanager
+        def capture_signals(self) -> Iterator[None]:
+            yield
+
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    config = uvicorn.Config(
+        app,  # type: ignore[arg-type]
+        http=bounded_connection(
+            serving.config.slow_client_timeout_s, serving.metrics.count_slow_client
+        ),
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=int(FLUSH_TIMEOUT_S),
+    )
+    return Server(config)

@@ -1,0 +1,164 @@
+"""What the routes of one application share: the engine's client, the text side of the model, and whether it serves."""
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
+
+from octavo.config import SchedulingPolicy, ServerConfig
+from octavo.engine.client import EngineClient
+from octavo.engine.messages import Ready
+from octavo.errors import EngineDeadError
+from octavo.server.assets import TextAssets
+from octavo.server.exposition import Exposition
+from octavo.server.generation import GenerationRequest, Generator
+from octavo.server.http_errors import HttpError
+from octavo.server.metrics import Metrics
+
+_LOGGER = logging.getLogger(__name__)
+
+_TEXT_THREADS = 2
+INLINE_CHARS = 2048
+"""Shorter texts are tokenized on the event loop: a thread costs more than the half millisecond they take."""
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """A model that is ready: what the engine said about it, and its text side."""
+
+    ready: Ready
+    assets: TextAssets
+    names: tuple[str, ...]
+    """Names that requests may use; the first is echoed."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with everything that may change the bits of an answer."""
+        ready = self.ready
+        parts = (ready.model, ready.architecture, ready.dtype, ready.kv_cache_dtype, ready.isa)
+        return f"fp_{hashlib.blake2b('|'.join(parts).encode(), digest_size=5).hexdigest()}"
+
+    def check_name(self, name: str | None) -> None:
+        """Raise HttpError 404 unless `name` is served; null means the one model there is."""
+        if name is not None and name not in self.names:
+            raise HttpError(404, f"The model `{name[:200]}` does not exist.", param="model")
+
+
+class Serving:
+    """The state behind the routes. Lives on one event loop."""
+
+    def __init__(
+        self,
+        client: EngineClient,
+        assets: TextAssets | Callable[[], TextAssets],
+        config: ServerConfig,
+        policy: SchedulingPolicy,
+    ) -> None:
+        self.client = client
+        self.config = config
+        self.policy = policy
+        self.metrics = Metrics()
+        self.exposition = Exposition(
+            self.metrics, client, next(iter(config.served_model_names), None)
+        )
+        self.num_open = 0
+        """Requests for generation that have been accepted and not yet answered."""
+        self.is_draining = False
+        self._load_assets = assets if callable(assets) else None
+        self._assets = None if callable(assets) else assets
+        self._threads = ThreadPoolExecutor(_TEXT_THREADS, thread_name_prefix="octavo-text")
+        self._warned_fields: set[str] = set()
+
+    async def load(self) -> None:
+        """Load the text side beside the engine and wait for both. Raises what either of them failed with."""
+        loading = asyncio.ensure_future(self._load_text_side())
+        waiting = asyncio.ensure_future(self.client.wait_ready())
+        try:
+            await asyncio.gather(loading, waiting)
+        finally:
+            loading.cancel()
+            waiting.cancel()
+
+    async def _load_text_side(self) -> None:
+        if self._load_assets is not None:
+            loop = asyncio.get_running_loop()
+            self._assets = await loop.run_in_executor(self._threads, self._load_assets)
+
+    def model(self) -> ServedModel:
+        """The model, if requests can be served now. Raises HttpError 503 with the progress, or EngineDeadError."""
+        client = self.client
+        if client.state == "dead":
+            raise EngineDeadError("The engine has ended; this server is shutting down")
+        if self.is_draining or client.state == "draining":
+            raise HttpError(
+                503,
+                "The server is shutting down",
+                headers={"retry-after": "5", "connection": "close"},
+            )
+        if client.ready is None or self._assets is None:
+            raise self._loading()
+        names = self.config.served_model_names or (client.ready.model,)
+        return ServedModel(client.ready, self._assets, names)
+
+    def generator(self, model: ServedModel) -> Generator:
+        """What makes text with `model`."""
+        return Generator(self.client, model.assets.tokenizer, self.metrics)
+
+    def _loading(self) -> HttpError:
+        progress = self.client.loading
+        stage = progress.stage if progress else "starting"
+        fraction = progress.fraction if progress else 0.0
+        return HttpError(
+            503,
+            f"The model is loading: {stage}, {fraction:.0%}",
+            headers={"retry-after": "1"},
+            extra={"status": "loading", "stage": stage, "fraction": fraction},
+        )
+
+    async def off_loop(self, size: int, work: Callable[[], Result]) -> Result:
+        """Do text work of `size` characters, in a thread if it would make running streams wait."""
+        if size <= INLINE_CHARS:
+            return work()
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    @contextlib.contextmanager
+    def open_request(self, request: GenerationRequest, what: str) -> Iterator[None]:
+        """Count a request for generation while it is open, and log it when it ends, never its text."""
+        self.num_open += 1
+        outcome = "done"
+        try:
+            yield
+        except BaseException as error:
+            outcome = type(error).__name__
+            raise
+        finally:
+            self.num_open -= 1
+            if self.config.log_requests:
+                _LOGGER.info(
+                    "%s %s: %d prompts, %d prompt tokens, n %d, %.3f s, %s",
+                    what,
+                    request.request_id,
+                    len(request.prompts),
+                    request.num_prompt_tokens,
+                    request.n,
+                    time.perf_counter() - request.arrived,
+                    outcome,
+                )
+
+    def log_ignored(self, names: list[str]) -> None:
+        """Log each unknown field once in the life of the server."""
+        for name in names:
+            if name not in self._warned_fields and len(self._warned_fields) < 1000:
+                self._warned_fields.add(name)
+                _LOGGER.warning("ignored the unknown request field %.64r", name)
+
+    def close(self) -> None:
+        """Give back the threads."""
+        self._threads.shutdown(wait=False, cancel_futures=True)

@@ -1,0 +1,105 @@
+"""POST /tokenize and /detokenize."""
+
+import msgspec
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from octavo.server.json_body import read_json_object
+from octavo.server.openai.chat_prompt import chat_prompt
+from octavo.server.openai.fields import ignored_header, parse_request, refuse_unknown
+from octavo.server.openai.known_fields import TOKENIZE_FIELDS
+from octavo.server.openai.prompts import check_token_ids
+from octavo.server.openai.requests import (
+    DetokenizeRequest,
+    TokenizeChatRequest,
+    TokenizeCompletionRequest,
+)
+from octavo.server.openapi import json_body
+from octavo.server.serving import ServedModel, Serving
+
+
+def tokenize_routes(serving: Serving) -> APIRouter:
+    """The routes, bound to `serving`."""
+    router = APIRouter()
+
+    @router.post(
+        "/tokenize", openapi_extra=json_body(TokenizeCompletionRequest, TokenizeChatRequest)
+    )
+    async def tokenize(request: Request) -> Response:
+        """The tokens of a prompt, or of a conversation as its template renders it."""
+        model = serving.model()
+        fields = await read_json_object(request, serving.config.max_body_bytes)
+        strict = serving.config.strict_requests
+        if "messages" in fields:
+            chat, ignored = parse_request(
+                TokenizeChatRequest, fields, TOKENIZE_FIELDS, strict=strict
+            )
+            model.check_name(chat.model)
+            prompt = await chat_prompt(
+                serving, model.assets, chat, add_special_tokens=bool(chat.add_special_tokens)
+            )
+            if strict:
+                refuse_unknown(prompt.ignored_fields)
+            ignored += prompt.ignored_fields
+            token_ids, wants_strings = prompt.token_ids, chat.return_token_strs
+        else:
+            body, ignored = parse_request(
+                TokenizeCompletionRequest, fields, TOKENIZE_FIELDS, strict=strict
+            )
+            model.check_name(body.model)
+            token_ids = await _encode(serving, model, body)
+            wants_strings = body.return_token_strs
+        serving.log_ignored(ignored)
+        return _tokens_response(model, token_ids, ignored, wants_strings=bool(wants_strings))
+
+    @router.post("/detokenize", openapi_extra=json_body(DetokenizeRequest))
+    async def detokenize(request: Request) -> Response:
+        """The text of some tokens."""
+        model = serving.model()
+        fields = await read_json_object(request, serving.config.max_body_bytes)
+        body, ignored = parse_request(
+            DetokenizeRequest, fields, TOKENIZE_FIELDS, strict=serving.config.strict_requests
+        )
+        model.check_name(body.model)
+        serving.log_ignored(ignored)
+        tokenizer = model.assets.tokenizer
+
+        def decode() -> str:
+            ids = check_token_ids(body.tokens, tokenizer.vocab_size, "tokens")
+            return tokenizer.decode(ids, skip_special_tokens=False)
+
+        size = len(body.tokens) if isinstance(body.tokens, list) else 0
+        text = await serving.off_loop(size, decode)
+        return _json({"prompt": text}, ignored)
+
+    return router
+
+
+async def _encode(
+    serving: Serving, model: ServedModel, body: TokenizeCompletionRequest
+) -> list[int]:
+    adds = body.add_special_tokens is not False
+    tokenizer = model.assets.tokenizer
+    return await serving.off_loop(
+        len(body.prompt), lambda: tokenizer.encode(body.prompt, add_special_tokens=adds)
+    )
+
+
+def _tokens_response(
+    model: ServedModel, token_ids: list[int], ignored: list[str], *, wants_strings: bool
+) -> Response:
+    tokenizer = model.assets.tokenizer
+    strings = [tokenizer.token_text(i) for i in token_ids] if wants_strings else None
+    body = {
+        "count": len(token_ids),
+        "max_model_len": model.ready.max_model_len,
+        "tokens": token_ids,
+        "token_strs": strings,
+    }
+    return _json(body, ignored)
+
+
+def _json(body: dict[str, object], ignored: list[str]) -> Response:
+    return Response(
+        msgspec.json.encode(body), headers=ignored_header(ignored), media_type="application/json"
+    )

@@ -1,0 +1,19 @@
+"""Fixtures that every part of the tests may use. A model that is missing fails; it never skips."""
+
+from pathlib import Path
+
+import pytest
+
+from octavo.checkpoints.locate import locate
+
+
+@pytest.fixture(scope="session")
+def smollm2_path() -> Path:
+    """SmolLM2-135M-Instruct, GGUF Q4_1, from the model cache (`make models` fetches it)."""
+    return locate("smollm2", download=False)
+
+
+@pytest.fixture(scope="session")
+def gemma_path() -> Path:
+    """Gemma-3-270M, GGUF Q4_K_M, from the model cache (`make models` fetches it)."""
+    return locate("gemma3-270m", download=False)

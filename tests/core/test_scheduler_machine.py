@@ -1,0 +1,180 @@
+"""Any order of submissions, steps and aborts, in pools that are far too small.
+
+After every step the books add up; in the end every request has ended once, with the tokens that it would have
+got alone in an unbounded pool.
+"""
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from octavo.config import SchedulingPolicy
+from octavo.core.request import FinishReason, Request
+from octavo.core.step import StepPlan
+from octavo.errors import CapacityError, ContextLengthError, InvalidParameterError, UserError
+from support.fake_runner import logprobs_of
+from support.scheduling import Rig, expected_outputs, make_request
+
+MAX_MODEL_LEN = 40
+
+Params = dict[str, object]
+
+
+@st.composite
+def prompts(draw: st.DrawFn) -> list[int]:
+    """Mostly short, so that many sequences run at once."""
+    size = draw(st.one_of(st.integers(1, 9), st.integers(1, 9), st.integers(1, MAX_MODEL_LEN)))
+    start = draw(st.integers(0, 40))
+    return [(start + 7 * position) % 50 for position in range(size)]
+
+
+@st.composite
+def sampling(draw: st.DrawFn) -> Params:
+    max_tokens = draw(st.one_of(st.none(), st.integers(1, 20), st.integers(10, 20)))
+    return {
+        "n": draw(st.sampled_from([1, 1, 1, 2, 3, 4, 7])),
+        "max_tokens": max_tokens,
+        "min_tokens": draw(st.integers(0, 10 if max_tokens is None else max_tokens)),
+        "ignore_eos": draw(st.booleans()),
+        "stop_token_ids": draw(st.sampled_from([(), (3,), (3, 4)])),
+        "logprobs": draw(st.sampled_from([None, 0])),
+        "prompt_logprobs": draw(st.sampled_from([None, None, 0])),
+    }
+
+
+class SchedulerMachine(RuleBasedStateMachine):
+    """`rig` checks blocks, tables and queues after every step and abort, and its runner checks every plan."""
+
+    @initialize(
+        num_slots=st.integers(8, 64),
+        block_size=st.integers(1, 5),
+        max_num_batched_tokens=st.integers(1, 24),
+        max_num_seqs=st.integers(1, 8),
+        policy=st.sampled_from(SchedulingPolicy),
+    )
+    def open(
+        self,
+        num_slots: int,
+        block_size: int,
+        max_num_batched_tokens: int,
+        max_num_seqs: int,
+        policy: SchedulingPolicy,
+    ) -> None:
+        num_blocks = num_slots // block_size
+        self.num_slots = num_blocks * block_size
+        self.max_num_seqs = max_num_seqs
+        self.rig = Rig(
+            num_blocks=num_blocks,
+            block_size=block_size,
+            max_num_batched_tokens=max_num_batched_tokens,
+            max_num_seqs=max_num_seqs,
+            max_model_len=MAX_MODEL_LEN,
+            policy=policy,
+            end_token_ids=(0, 1),
+        )
+        self.requests: list[Request] = []
+        self.aborted: set[str] = set()
+
+    def expected_refusal(self, request: Request) -> type[UserError] | None:
+        if request.prompt_len >= MAX_MODEL_LEN:
+            return ContextLengthError
+        if request.params.n > self.max_num_seqs:
+            return InvalidParameterError
+        longest = min(MAX_MODEL_LEN, request.prompt_len + (request.params.max_tokens or MAX_MODEL_LEN))
+        return CapacityError if longest - 1 > self.num_slots else None
+
+    @rule(
+        prompt=prompts(),
+        seed=st.integers(-(2**63), 2**63 - 1),
+        priority=st.integers(-1, 1),
+        params=sampling(),
+    )
+    def submit(self, prompt: list[int], seed: int, priority: int, params: Params) -> None:
+        name = f"{len(self.requests)}"
+        request = make_request(name, prompt, seed=seed, priority=priority, **params)
+        refusal = self.expected_refusal(request)
+        if refusal is None:
+            self.rig.scheduler.add(request)
+            self.requests.append(request)
+        else:
+            with pytest.raises(refusal):
+                self.rig.scheduler.add(request)
+        self.rig.check()
+
+    @rule(count=st.integers(1, 8))
+    def steps(self, count: int) -> None:
+        for _ in range(count):
+            self.rig.step()
+
+    def abort_one(self, data: st.DataObject) -> None:
+        request_id = data.draw(st.sampled_from(self.requests)).request_id
+        if request_id not in self.rig.log.ended:
+            self.aborted.add(request_id)
+        self.rig.abort(request_id)
+
+    @precondition(lambda self: self.requests)
+    @rule(data=st.data())
+    def abort(self, data: st.DataObject) -> None:
+        self.abort_one(data)
+        self.rig.check()
+
+    @precondition(lambda self: self.requests)
+    @rule(data=st.data(), count=st.integers(1, 3))
+    def abort_within_a_step(self, data: st.DataObject, count: int) -> None:
+        def between(plan: StepPlan) -> None:
+            for _ in range(count):
+                self.abort_one(data)
+
+        self.rig.step(between)
+
+    def teardown(self) -> None:
+        if not hasattr(self, "rig"):
+            return
+        self.rig.run(max_steps=20_000)
+        assert sorted(self.rig.log.ended) == sorted(request.request_id for request in self.requests)
+        for request in self.requests:
+            if request.request_id in self.aborted:
+                self.check_aborted(request)
+            else:
+                self.rig.check_answer(request)
+                self.check_prompt_logprobs(request)
+
+    def check_aborted(self, request: Request) -> None:
+        outcome = self.rig.log[request.request_id]
+        whole = expected_outputs(request, max_model_len=MAX_MODEL_LEN, end_token_ids=(0, 1))
+        assert set(outcome.finish_reasons) == set(whole)
+        assert FinishReason.ABORT in outcome.finish_reasons.values()
+        for index, tokens in outcome.token_ids.items():
+            assert tokens == whole[index][0][: len(tokens)]
+
+    def check_prompt_logprobs(self, request: Request) -> None:
+        prompt, num_top = request.prompt_token_ids, request.params.prompt_logprobs
+        expected = None
+        if num_top is not None:
+            expected = tuple(
+                logprobs_of(prompt[:n], prompt[n], num_top) for n in range(1, len(prompt))
+            )
+        assert self.rig.log[request.request_id].prompt_logprobs == expected
+
+
+def run_machine(max_examples: int) -> None:
+    run_state_machine_as_test(
+        SchedulerMachine,
+        settings=settings(max_examples=max_examples, stateful_step_count=40, deadline=None),
+    )
+
+
+def test_any_order_of_requests_steps_and_aborts() -> None:
+    run_machine(150)
+
+
+@pytest.mark.long
+def test_any_order_of_requests_steps_and_aborts_long() -> None:
+    run_machine(1_500)

@@ -1,0 +1,32 @@
+"""The front end process of tests: `serve` with settings from standard input, over whichever engine module they name."""
+
+import logging
+import sys
+
+import msgspec
+
+from octavo.config import EngineConfig, ServerConfig
+from octavo.server.serve import serve
+
+
+class Start(msgspec.Struct):
+    """What the process reads."""
+
+    engine: EngineConfig
+    server: ServerConfig
+    engine_module: str
+
+
+if __name__ == "__main__":
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    start = msgspec.json.decode(sys.stdin.buffer.read(), type=Start)
+    sys.exit(
+        serve(
+            start.engine,
+            start.server,
+            engine_module=start.engine_module,
+            on_ready=lambda url, ready: logging.info("ready at %s: %s", url, ready.model),
+        )
+    )

@@ -1,0 +1,215 @@
+"""Write docs/reference from the code, or with --check say what is not current."""
+
+import ast
+import inspect
+import sys
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from octavo import config, errors
+from octavo.checkpoints.named_models import NAMED_MODELS
+from octavo.cli.app import app
+from octavo.cli.vllm_flags import FOREIGN_FLAGS
+from octavo.core import sampling_params
+
+FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
+NOTE = "<!-- Written by `make docs` from the code. -->\n"
+
+
+def main() -> None:
+    """Write the pages; with --check only compare."""
+    pages = {
+        "cli.md": cli_page(),
+        "vllm-flags.md": vllm_flags_page(),
+        "sampling.md": sampling_page(),
+        "errors.md": errors_page(),
+        "models.md": models_page(),
+    }
+    stale = []
+    for name, text in pages.items():
+        path = FOLDER / name
+        if "--check" not in sys.argv:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        elif not path.exists() or path.read_text() != text:
+            stale.append(str(path.relative_to(FOLDER.parents[1])))
+    if stale:
+        sys.exit(f"not current, run `make docs`: {', '.join(stale)}")
+
+
+def cli_page() -> str:
+    """Every command with its arguments and options."""
+    parts = [
+        "# The command line\n",
+        NOTE,
+        "Integers take a suffix: 1k is 1000, 1K is 1024. What goes wrong is one line on stderr and exit code 2. "
+        "With `--output json` stdout holds one JSON object and nothing else.\n",
+    ]
+    for name, command in _commands("octavo", typer.main.get_command(app)):
+        arguments = [p for p in command.params if p.param_type_name == "argument"]
+        options = [
+            p
+            for p in command.params
+            if p.param_type_name == "option" and not p.hidden and "--help" not in p.opts
+        ]
+        usage = " ".join([name, *(_usage(p) for p in arguments)])
+        parts.append(
+            f"## {name}\n\n{inspect.cleandoc(command.help or '')}\n\n    {usage} [options]\n"
+        )
+        if arguments:
+            rows = [[f"`{p.metavar or p.name}`", _default(p), p.help or ""] for p in arguments]
+            parts.append(_table(["argument", "default", "meaning"], rows))
+        if options:
+            rows = [[_spelling(p), _default(p), p.help or ""] for p in options]
+            parts.append(_table(["option", "default", "meaning"], rows))
+    return "\n".join(parts)
+
+
+def vllm_flags_page() -> str:
+    """vLLM's flags that set nothing."""
+    accepted = [f for f in FOREIGN_FLAGS if f.harmless is None]
+    refused = [f for f in FOREIGN_FLAGS if f.harmless is not None]
+    rows = [
+        [_code(f.spellings), ", ".join(f"`{v}`" for v in f.harmless or ()) or "-", f.reason]
+        for f in refused
+    ]
+    return "\n".join(
+        [
+            "# Flags of `vllm serve` without a setting here\n",
+            NOTE,
+            "Flags with the same meaning have the same name: see [the command line](cli.md).\n",
+            "## Accepted, with one line that says that they have no effect\n",
+            _table(["flag", "because"], [[_code(f.spellings), f.reason] for f in accepted]),
+            "## Refused, because they would change answers or guard something\n",
+            _table(["flag", "accepted values", "because"], rows),
+        ]
+    )
+
+
+def sampling_page() -> str:
+    """The fields of SamplingParams."""
+    docs = _field_docs(sampling_params, "SamplingParams")
+    rows = []
+    for field in fields(sampling_params.SamplingParams):
+        default = field.default_factory() if callable(field.default_factory) else field.default
+        rows.append([f"`{field.name}`", f"`{default!r}`", docs.get(field.name, "")])
+    return "\n".join(
+        [
+            "# Sampling parameters\n",
+            NOTE,
+            "Names, defaults and limits are vLLM's. A value outside its limits is refused with the limit and the "
+            "given value.\n",
+            _table(["name", "default", "notes"], rows),
+        ]
+    )
+
+
+def errors_page() -> str:
+    """The error tree."""
+    rows = [
+        [f"`{name}`", " ".join((value.__doc__ or "").split())]
+        for name, value in vars(errors).items()
+        if inspect.isclass(value)
+    ]
+    tree = inspect.cleandoc(errors.__doc__ or "").split("\n\n", 1)[1]
+    return "\n".join(
+        [
+            "# Errors\n",
+            NOTE,
+            f"```\n{inspect.cleandoc(tree)}\n```\n",
+            _table(["error", "when"], rows),
+        ]
+    )
+
+
+def models_page() -> str:
+    """Named models, formats and families."""
+    # numpy comes with these; the other pages need none of it.
+    from octavo.checkpoints.quants import QuantType
+    from octavo.models.families import CONFIG_FAMILIES, GGUF_FAMILIES
+
+    rows = [
+        [
+            f"`{m.name}`",
+            f"`{m.file_name}`",
+            f"{m.num_bytes:,}",
+            f"[{m.license.name}]({m.license.url})",
+        ]
+        for m in NAMED_MODELS.values()
+    ]
+    return "\n".join(
+        [
+            "# Models\n",
+            NOTE,
+            "A model is given as one of these names, as a path of a GGUF file or a Hugging Face folder, as a hub id "
+            "`org/name`, or as a GGUF file of a hub id, `org/name:FILE.gguf` or `org/name:Q8_0`.\n",
+            _table(["name", "file", "bytes", "licence"], rows),
+            f"- GGUF architectures: {_code(GGUF_FAMILIES)}",
+            f"- GGUF number formats: {_code(quant.name for quant in QuantType)}",
+            f"- Hugging Face architectures (safetensors): {_code(CONFIG_FAMILIES)}",
+            f"- `--dtype`: {_code(config.DTYPES)}; `--kv-cache-dtype`: {_code(config.KV_CACHE_DTYPES)}",
+            "",
+        ]
+    )
+
+
+def _commands(name: str, command: Any) -> Iterator[tuple[str, Any]]:
+    children = getattr(command, "commands", None)
+    if children is None:
+        yield name, command
+        return
+    for child_name, child in children.items():
+        yield from _commands(f"{name} {child_name}", child)
+
+
+def _usage(argument: Any) -> str:
+    name = argument.metavar or argument.name
+    return name if argument.required else f"[{name}]"
+
+
+def _spelling(option: Any) -> str:
+    value = f" {option.metavar}" if option.metavar and not option.is_flag else ""
+    return _code([f"{name}{value}" for name in option.opts] + list(option.secondary_opts))
+
+
+def _default(parameter: Any) -> str:
+    value = getattr(parameter.default, "value", parameter.default)
+    if parameter.required:
+        return "required"
+    return "" if value in (None, False, [], ()) else f"`{value}`"
+
+
+def _field_docs(module: Any, class_name: str) -> dict[str, str]:
+    """The strings that stand below the fields of a class."""
+    tree = ast.parse(inspect.getsource(module))
+    (body,) = (
+        n.body for n in ast.walk(tree) if isinstance(n, ast.ClassDef) and n.name == class_name
+    )
+    docs = {}
+    for field, text in zip(body, body[1:], strict=False):
+        if (
+            isinstance(field, ast.AnnAssign)
+            and isinstance(field.target, ast.Name)
+            and isinstance(text, ast.Expr)
+            and isinstance(text.value, ast.Constant)
+        ):
+            docs[field.target.id] = " ".join(str(text.value.value).split())
+    return docs
+
+
+def _table(header: list[str], rows: list[list[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    escaped = [[cell.replace("|", "\\|") for cell in line] for line in lines]
+    return "\n".join(f"| {' | '.join(line)} |" for line in escaped) + "\n"
+
+
+def _code(names: Any) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+if __name__ == "__main__":
+    main()
