@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from octavo import LLM, SamplingParams
-from octavo.core.step import StepPlan, StepResult
+from octavo.backends.reference.runner import ReferenceRunner
+from octavo.backends.reference.sampler import sample_token
+from octavo.core.step import Sample, StepPlan, StepResult
 from octavo.engine.loop import Engine
 from octavo.errors import (
     ConfigError,
@@ -221,7 +223,7 @@ def test_a_stop_string_ends_text_and_tokens(llm: LLM) -> None:
     (whole,) = llm.generate("q", GREEDY, use_tqdm=False)
     text, ids = whole.outputs[0].text, whole.outputs[0].token_ids
     stop = next(piece for piece in text if piece != "\ufffd")
-    params = SamplingParams(temperature=0.0, max_tokens=400, ignore_eos=True, stop=stop)
+    params = SamplingParams(temperature=0.0, max_tokens=400, ignore_eos=True, stop=(stop,))
     before = llm.kv_stats().num_generation_tokens
     (result,) = llm.generate("q", params, use_tqdm=False)
     (output,) = result.outputs
@@ -474,8 +476,6 @@ def test_a_closed_llm_says_so() -> None:
 
 
 def test_a_runner_that_fails_ends_the_llm(monkeypatch: pytest.MonkeyPatch) -> None:
-    from octavo.backends.reference.runner import ReferenceRunner  # to be broken
-
     def broken(runner: ReferenceRunner, plan: StepPlan) -> StepResult:
         raise RuntimeError("out of luck")
 
@@ -487,15 +487,10 @@ def test_a_runner_that_fails_ends_the_llm(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_row_that_fails_is_one_result_with_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    from octavo.backends.reference import runner as reference  # its sampler gets a row of NaN
-    from octavo.core.step import Sample
-
-    sample_token = reference.sample_token
-
     def poisoned(row: Any, sample: Sample) -> Any:
         return sample_token(row * float("nan") if sample.seed == 666 else row, sample)
 
-    monkeypatch.setattr(reference, "sample_token", poisoned)
+    monkeypatch.setattr("octavo.backends.reference.runner.sample_token", poisoned)
     bad = SamplingParams(seed=666, max_tokens=4)
     with make_llm() as llm:
         good, failed = llm.generate(["a", "b"], [GREEDY, bad], use_tqdm=False)

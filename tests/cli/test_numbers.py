@@ -22,7 +22,9 @@ def test_counts(text: str, value: int) -> None:
     assert parse_count(text) == value
 
 
-@pytest.mark.parametrize("text", ["", "k", "1.5", "25.6K", "1.2345k", "-1", "1e3", "1kb", "0x10", "٣"])
+@pytest.mark.parametrize(
+    "text", ["", "k", "1.5", "25.6K", "1.2345k", "-1", "1e3", "1kb", "0x10", "٣"]
+)
 def test_what_is_not_a_count(text: str) -> None:
     with pytest.raises(typer.BadParameter, match=r"whole number|suffix"):
         parse_count(text)

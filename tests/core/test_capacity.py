@@ -36,7 +36,9 @@ def test_what_just_fits_runs_among_others(prompt_len: int, max_tokens: int) -> N
     rig = small_rig()
     requests = [make_request("before", prompt=5, max_tokens=9, ignore_eos=True)]
     requests.append(make_request("big", prompt=prompt_len, max_tokens=max_tokens, ignore_eos=True))
-    requests += [make_request(f"{number}", prompt=3, max_tokens=3, seed=number) for number in range(5)]
+    requests += [
+        make_request(f"{number}", prompt=3, max_tokens=3, seed=number) for number in range(5)
+    ]
     for request in requests:
         rig.scheduler.add(request)
     rig.run()

@@ -80,7 +80,9 @@ def test_sequences_are_preempted_and_computed_again_one_by_one(num_blocks: int) 
     for request in requests:
         rig.check_answer(request)
         end = rig.log[request.request_id].end
-        assert end == RequestEndEvent(request.request_id, request.prompt_len, 0, request.num_preemptions)
+        assert end == RequestEndEvent(
+            request.request_id, request.prompt_len, 0, request.num_preemptions
+        )
 
 
 def test_sequences_that_end_with_their_first_token_leave_the_others_alone() -> None:

@@ -13,7 +13,8 @@ def two_that_do_not_fit_together(**rest: object) -> tuple[Rig, list[Request]]:
     """Each needs 4 of 5 blocks in the end; both are admitted with 1."""
     rig = Rig(num_blocks=5, block_size=4, **rest)  # type: ignore[arg-type]
     requests = [
-        make_request(name, prompt=3, seed=ord(name), max_tokens=13, ignore_eos=True) for name in "ab"
+        make_request(name, prompt=3, seed=ord(name), max_tokens=13, ignore_eos=True)
+        for name in "ab"
     ]
     for request in requests:
         rig.scheduler.add(request)

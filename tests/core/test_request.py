@@ -68,7 +68,6 @@ def test_max_tokens_ends_at_the_end_of_the_context() -> None:
 
 def test_an_open_request_has_n_sequences_that_follow_the_first() -> None:
     request = make_request(prompt=4, n=3, seed=5)
-    assert request.sequences == ()
     request.open(20, priority=2, arrival=9, rule=rule())
     first, *followers = request.sequences
     assert [s.seq_id for s in request.sequences] == [20, 21, 22]

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -142,7 +143,7 @@ def test_priority_is_ignored_under_fcfs() -> None:
     ],
 )
 def test_how_a_sequence_ends(
-    params: dict[str, object],
+    params: dict[str, Any],
     forced: list[int],
     tokens: int,
     reason: FinishReason,
@@ -302,7 +303,11 @@ def test_usage_counts_blocks_and_slots() -> None:
     rig.scheduler.add(make_request("b", prompt=8, max_tokens=9))
     rig.step()
     usage = rig.scheduler.usage()
-    assert (usage.num_blocks_total, usage.num_blocks_referenced, usage.num_blocks_free) == (20, 4, 16)
+    assert (usage.num_blocks_total, usage.num_blocks_referenced, usage.num_blocks_free) == (
+        20,
+        4,
+        16,
+    )
     assert (usage.num_slots_used, usage.num_slots_referenced) == (13, 16)
     assert (usage.num_blocks_cached, usage.num_blocks_saved_by_sharing) == (0, 0)
     assert (usage.num_block_copies, usage.num_preemptions) == (0, 0)
@@ -314,7 +319,8 @@ def test_answers_do_not_depend_on_the_step_budget() -> None:
     for budget in (1, 3, 7, 64):
         rig = Rig(max_num_batched_tokens=budget, max_num_seqs=budget)
         requests = [
-            make_request(f"{n}", prompt=range(n, 3 * n + 2), seed=n, max_tokens=12) for n in range(9)
+            make_request(f"{n}", prompt=range(n, 3 * n + 2), seed=n, max_tokens=12)
+            for n in range(9)
         ]
         for request in requests:
             rig.scheduler.add(request)

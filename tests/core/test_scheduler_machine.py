@@ -87,7 +87,9 @@ class SchedulerMachine(RuleBasedStateMachine):
             return ContextLengthError
         if request.params.n > self.max_num_seqs:
             return InvalidParameterError
-        longest = min(MAX_MODEL_LEN, request.prompt_len + (request.params.max_tokens or MAX_MODEL_LEN))
+        longest = min(
+            MAX_MODEL_LEN, request.prompt_len + (request.params.max_tokens or MAX_MODEL_LEN)
+        )
         return CapacityError if longest - 1 > self.num_slots else None
 
     @rule(

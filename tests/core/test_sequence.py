@@ -39,7 +39,13 @@ def test_the_prompt_is_shared_until_the_first_token() -> None:
 
 def test_rank_is_priority_then_arrival_then_index() -> None:
     ranked = RankedSequences()
-    members = [sequence(1, 0), sequence(0, 2, 1), sequence(0, 2, 0), sequence(-1, 3), sequence(0, 1)]
+    members = [
+        sequence(1, 0),
+        sequence(0, 2, 1),
+        sequence(0, 2, 0),
+        sequence(-1, 3),
+        sequence(0, 1),
+    ]
     for seq in members:
         ranked.add(seq)
     assert [seq.rank for seq in ranked] == [(-1, 3, 0), (0, 1, 0), (0, 2, 0), (0, 2, 1), (1, 0, 0)]

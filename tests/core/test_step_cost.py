@@ -27,12 +27,13 @@ def answer(plan: StepPlan) -> StepResult:
 
 
 def count_calls(rig: Rig) -> int:
-    """Python calls in one `schedule` and one `commit`."""
+    """Python calls of Octavo in one `schedule` and one `commit`."""
     num_calls = 0
 
     def profile(frame: FrameType, event: str, argument: object) -> None:
         nonlocal num_calls
-        num_calls += event == "call"
+        is_ours = str(frame.f_globals.get("__name__")).startswith("octavo.")  # not the collector's
+        num_calls += is_ours and event == "call"
 
     sys.setprofile(profile)
     try:

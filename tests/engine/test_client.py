@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 from array import array
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -24,6 +25,14 @@ from support.engine_process import NUM_BLOCKS, connected, engine_config, generat
 from support.fake_engine import Order
 from support.fake_runner import draw
 from support.text_model import MAX_LEN, VOCAB_SIZE
+
+@pytest.fixture
+async def client() -> AsyncIterator[EngineClient]:
+    """A client of a ready engine process whose runner obeys the prompts (support.fake_engine)."""
+    async with connected() as client:
+        await client.wait_ready()
+        yield client
+
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=8, ignore_eos=True)
 

@@ -1,12 +1,12 @@
 """The life and the deaths of engine processes."""
 
 import asyncio
-import contextlib
 import os
 import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from pathlib import Path
 
@@ -15,7 +15,7 @@ import pytest
 from octavo.core.sampling_params import SamplingParams
 from octavo.engine.client import EngineClient
 from octavo.engine.messages import RequestEnd, SequenceOutput
-from octavo.engine.process import ORPHAN_EXIT_CODE, start_engine_process
+from octavo.engine.process import ORPHAN_EXIT_CODE, EngineProcess, start_engine_process
 from octavo.errors import EngineDeadError
 from support.engine_process import connected, engine_config, generated, is_alive, until
 from support.fake_engine import MODULE, Order
@@ -25,6 +25,10 @@ LONG = SamplingParams(temperature=0.0, max_tokens=500, ignore_eos=True)
 
 def pid_of(client: EngineClient) -> int:
     return client._process.pid
+
+
+def state_of(client: EngineClient) -> str:
+    return client.state
 
 
 def cpu_seconds(pid: int) -> float:
@@ -111,12 +115,12 @@ async def test_drain_finishes_what_is_open_and_takes_nothing_new() -> None:
         await until(lambda: client.stats.num_running == 1)
         drain = asyncio.create_task(client.drain(20.0))
         await asyncio.sleep(0)
-        assert client.state == "draining"
+        assert state_of(client) == "draining"
         with pytest.raises(EngineDeadError, match="shutting down"):
             await generated(client, "late", [1])
         assert await drain is True
         assert len(await open_request) == 60
-        assert client.state == "dead"
+        assert state_of(client) == "dead"
 
 
 async def test_drain_aborts_what_does_not_finish_in_time() -> None:
@@ -154,11 +158,13 @@ async def test_an_idle_engine_uses_no_time() -> None:
         assert cpu_seconds(pid_of(client)) - before <= 0.03
 
 
-async def test_signals_to_the_group_are_left_to_the_front_end(client: EngineClient) -> None:
-    for number in (signal.SIGINT, signal.SIGTERM):
-        os.kill(pid_of(client), number)
-    assert len(await generated(client, "after", [1])) == 8
-    assert os.getpgid(pid_of(client)) != os.getpgid(0)
+async def test_signals_to_the_group_are_left_to_the_front_end() -> None:
+    async with connected() as client:
+        await client.wait_ready()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            os.kill(pid_of(client), number)
+        assert len(await generated(client, "after", [1])) == 8
+        assert os.getpgid(pid_of(client)) != os.getpgid(0)
 
 
 async def test_nothing_is_left_on_disk() -> None:
@@ -178,7 +184,6 @@ def test_the_folder_is_private_until_it_is_gone() -> None:
         assert (directory / "pulse").stat().st_mode & 0o777 == 0o600
     finally:
         process.kill()
-        process.endpoint.remove()
     assert not directory.exists()
 
 
@@ -258,12 +263,43 @@ def test_the_engine_process_imports_no_server(tmp_path: Path) -> None:
     assert output.stdout.strip() == "[]"
 
 
-async def test_a_closed_loop_before_close_is_no_error() -> None:
-    """The thread that waits for the process may outlive the loop."""
+async def test_close_without_connect_ends_the_process() -> None:
     process = start_engine_process(engine_config(), module=MODULE)
     client = EngineClient(process)
+    await client.close()
+    await client.close()
+    assert not is_alive(process.pid)
+    assert not process.endpoint.directory.exists()
+
+
+def test_a_loop_that_ends_first_is_no_error() -> None:
+    """The thread that waits for the process may outlive the event loop."""
+    process = start_engine_process(engine_config(), module=MODULE)
+    asyncio.run(_connect_and_leave(process))
+    process.kill()
+    time.sleep(0.3)  # an exception in the thread would fail the test
+    assert "octavo-engine-exit" not in {thread.name for thread in threading.enumerate()}
+
+
+async def _connect_and_leave(process: EngineProcess) -> None:
+    client = EngineClient(process)
     await client.connect()
-    with contextlib.suppress(EngineDeadError):
+    await client.wait_ready()
+    asyncio.get_running_loop().remove_reader(client._channel.fileno())
+    client._check_timer.cancel()
+    client._channel.close()
+    client._pulse.close()
+
+
+async def test_leaving_and_asking_just_after_a_kill_is_no_strange_error() -> None:
+    """The process is gone, but the client has not been told yet."""
+    async with connected() as client:
         await client.wait_ready()
-    await client.close()
-    await client.close()
+        async with client.generate("open", [Order.DAWDLE], LONG) as stream:
+            await anext(stream)
+            client._process.popen.send_signal(signal.SIGKILL)
+            while is_alive(pid_of(client)):
+                time.sleep(0.01)  # the event loop must not run here
+        assert client.state == "ready"
+        with pytest.raises(EngineDeadError):
+            await generated(client, "late", [1])

@@ -10,7 +10,7 @@ from octavo.backends.reference.runner import ReferenceRunner
 from octavo.core.step import BlockCopy, Sample, SeqStep, StepPlan, StepResult
 from octavo.models.model import Model
 
-BACKENDS = ("reference",)
+BACKENDS = ("reference", "native")
 """Kinds that tests of numbers are parametrized over."""
 
 

@@ -1,10 +1,12 @@
 """A runner without a model. Its answers are computed from what its pages hold, so wrong pages give wrong tokens."""
 
 from array import array
+from collections import defaultdict
 from collections.abc import Callable, Collection
 from zlib import crc32
 
 from octavo.core.step import (
+    BlockId,
     Sample,
     SampledToken,
     SeqId,
@@ -57,7 +59,9 @@ class FakeRunner:
         self._num_blocks = num_blocks
         self._block_size = block_size
         self._choose = choose
-        self._pages = [array("i", [_UNWRITTEN]) * block_size for _ in range(num_blocks)]
+        self._pages: defaultdict[BlockId, array[int]] = defaultdict(
+            lambda: array("i", [_UNWRITTEN]) * block_size
+        )
         self.num_steps = 0
         self.num_tokens = 0
         self.is_closed = False
@@ -85,7 +89,9 @@ class FakeRunner:
             tokens += [self._answer(history, sample) for sample in step.samples]
             if step.num_prompt_logprobs is not None:
                 prompt_logprobs[step.seq_id] = [
-                    logprobs_of(history[: step.start + offset + 1], target, step.num_prompt_logprobs)
+                    logprobs_of(
+                        history[: step.start + offset + 1], target, step.num_prompt_logprobs
+                    )
                     for offset, target in enumerate(step.prompt_targets)
                 ]
         return StepResult(tokens, prompt_logprobs)
@@ -103,9 +109,10 @@ class FakeRunner:
             self._pages[copy.dst][:] = self._pages[copy.src]
 
     def _write(self, plan: StepPlan) -> None:
-        holders: dict[int, set[SeqId]] = {}
+        holders: dict[BlockId, set[SeqId]] = {}
         for step in plan.seqs:
             for block in step.block_table:
+                assert 0 <= block < self._num_blocks, f"no such block: {block}"
                 holders.setdefault(block, set()).add(step.seq_id)
         for step in plan.seqs:
             end = step.start + len(step.token_ids)

@@ -86,7 +86,6 @@ class Rig:
             assert usage.num_blocks_free == usage.num_blocks_total
             assert (usage.num_slots_used, usage.num_blocks_saved_by_sharing) == (0, 0)
 
-
     def check_answer(self, request: Request) -> None:
         """The request has ended with what it would have got alone in an unbounded pool."""
         outcome = self.log[request.request_id]

@@ -20,7 +20,7 @@ MARK = 0
 """Token id of `<unk>`."""
 FILLER = ord("x") - ord("!") + 4
 """Said in place of a token that may not be drawn now."""
-SLOW_STEP_S = 0.02
+SLOW_STEP_S = 0.01
 FIRST_BYTE = 4 + 94 + 12 + 82
 """Token id of byte 0: the byte-level alphabet puts the 188 printable bytes first, then the others from 0 on."""
 

@@ -95,8 +95,9 @@ def _weights() -> dict[str, NDArray[np.float32]]:
     random = np.random.default_rng(7)
 
     def matrix(rows: int, columns: int) -> NDArray[np.float32]:
-        values = random.standard_normal((rows, columns)) / columns**0.5
-        return values.astype(np.float32)
+        values: NDArray[np.float32] = random.standard_normal((rows, columns), np.float32)
+        values /= np.float32(columns**0.5)
+        return values
 
     ones = np.ones(HIDDEN, np.float32)
     weights = {"model.embed_tokens.weight": matrix(VOCAB_SIZE, HIDDEN), "model.norm.weight": ones}

@@ -12,7 +12,7 @@ from octavo.config import DEFAULT_MODEL
 from octavo.errors import UserError
 
 if TYPE_CHECKING:
-    from octavo.cli.local import LocalModel, Stop
+    from octavo.cli.local import LocalModel
 
 Messages = list[dict[str, str]]
 
@@ -31,7 +31,7 @@ def chat(
 ) -> None:
     """Talk with a model. Each line is a message; the whole conversation is its context."""
     # The engine takes longer to import than the whole of `--help`.
-    from octavo.cli.local import Stop, open_local
+    from octavo.cli.local import open_local
 
     opening: Messages = [{"role": "system", "content": system}] if system else []
     template = settings.server().chat_template
@@ -42,27 +42,25 @@ def chat(
             import readline  # noqa: F401  # gives `input` its line editing
 
             note(f"{model}. {HINT}")
-        stop = Stop()
         while (line := _read_line()) is not None:
             if line == "/reset":
                 messages = [*opening]
             elif line:
-                messages = _turn(local, settings, messages, line, stop)
+                messages = _turn(local, settings, messages, line)
 
 
-def _turn(
-    local: "LocalModel", settings: Settings, messages: Messages, line: str, stop: "Stop"
-) -> Messages:
+def _turn(local: "LocalModel", settings: Settings, messages: Messages, line: str) -> Messages:
     """Answer one message. The conversation with both, or as it was if it could not be answered."""
     asked = [*messages, {"role": "user", "content": line}]
     answer: list[str] = []
     try:
         prompt = local.chat_prompt(asked)
         params = local.sampling(settings, None)
-        with stop.on_interrupt():
-            for delta, _ in local.answer(prompt, params, stop):
-                typer.echo(delta.text, nl=False)
-                answer.append(delta.text)
+        for delta, _ in local.answer(prompt, params):
+            typer.echo(delta.text, nl=False)
+            answer.append(delta.text)
+    except KeyboardInterrupt:
+        typer.echo(" ...", nl=False)
     except UserError as error:  # a conversation that no longer fits, mostly
         note(f"octavo: {error}")
         return messages

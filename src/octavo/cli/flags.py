@@ -132,6 +132,8 @@ FLAGS: tuple[Flag, ...] = (
          "Name of the model in requests; repeat it for more [default: as given]."),
     Flag("--chat-template", "server.chat_template", Group.SERVER, Reads.TEXT,
          "Jinja file, or the template itself, instead of the model's own."),
+    Flag("--trust-request-chat-template", "server.trust_request_chat_template", Group.SERVER,
+         Reads.SWITCH, "Let requests bring a chat template of their own."),
     Flag("--strict-requests", "server.strict_requests", Group.SERVER, Reads.SWITCH,
          "Refuse unknown request fields instead of naming them in a response header."),
     Flag("--shutdown-timeout", "server.shutdown_timeout_s", Group.SERVER, Reads.REAL,

@@ -13,7 +13,7 @@ MAX_TOKENS = 256
 """Without --max-tokens; to the end of the context would be minutes."""
 
 
-@takes_flags(*ALONE_FLAGS, Group.SAMPLING)
+@takes_flags(*ALONE_FLAGS, Group.SAMPLING, "--chat-template")
 def generate(
     prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="The text to continue.")],
     *,
@@ -26,10 +26,9 @@ def generate(
 ) -> None:
     """Continue a text, on the terminal as it is made."""
     # The engine takes longer to import than the whole of `--help`.
-    from octavo.cli.local import Stop, open_local
+    from octavo.cli.local import open_local
 
-    stop = Stop()
-    with open_local(model, settings) as local:
+    with open_local(model, settings, settings.server().chat_template) as local:
         if chat:
             token_ids = local.chat_prompt([{"role": "user", "content": prompt}])
         else:
@@ -39,13 +38,12 @@ def generate(
         generated: list[int] = []
         finish_reason: str | None = None
         stop_reason: int | str | None = None
-        with stop.on_interrupt():
-            for delta, new_ids in local.answer(token_ids, params, stop):
-                text.append(delta.text)
-                generated += new_ids
-                finish_reason, stop_reason = delta.finish_reason, delta.stop_reason
-                if output is Output.TEXT:
-                    typer.echo(delta.text, nl=False)
+        for delta, new_ids in local.answer(token_ids, params):
+            text.append(delta.text)
+            generated += new_ids
+            finish_reason, stop_reason = delta.finish_reason, delta.stop_reason
+            if output is Output.TEXT:
+                typer.echo(delta.text, nl=False)
         if output is Output.TEXT:
             typer.echo()
             return
@@ -55,7 +53,7 @@ def generate(
                 "prompt": prompt,
                 "text": "".join(text),
                 "token_ids": generated,
-                "finish_reason": finish_reason or "abort",
+                "finish_reason": finish_reason,
                 "stop_reason": stop_reason,
                 "usage": {
                     "prompt_tokens": len(token_ids),

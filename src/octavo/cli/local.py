@@ -1,10 +1,8 @@
 """A model in this process, for commands with one user."""
 
-import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
-from types import FrameType
 from typing import Any
 
 from octavo.cli.flags import Settings
@@ -12,34 +10,14 @@ from octavo.cli.pull import fetch
 from octavo.cli.terminal import progress_bar
 from octavo.core.sampling_params import SamplingParams
 from octavo.engine.build import BuiltEngine, build_engine
-from octavo.engine.messages import RequestEnd, SequenceOutput, Submit
+from octavo.engine.messages import RequestEnd, Submit
 from octavo.engine.prompts import token_id_array
 from octavo.engine.seeds import SeedSource
 from octavo.engine.stream import error_named
 from octavo.errors import TemplateError
+from octavo.offline.interrupts import DeferredInterrupt
 from octavo.server.assets import TextAssets, load_text_assets
 from octavo.text.output_text import OutputText, TextDelta
-
-
-class Stop:
-    """Set by Ctrl-C while an answer is made, so that it ends between two steps and never in one."""
-
-    def __init__(self) -> None:
-        self.is_set = False
-
-    @contextmanager
-    def on_interrupt(self) -> Iterator[None]:
-        """Take SIGINT for the time of one answer."""
-        self.is_set = False
-
-        def note(_signum: int, _frame: FrameType | None) -> None:
-            self.is_set = True
-
-        previous = signal.signal(signal.SIGINT, note)
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGINT, previous)
 
 
 class LocalModel:
@@ -61,37 +39,36 @@ class LocalModel:
         """The token ids of a conversation whose next turn is the model's. Raises TemplateError."""
         if self._assets.chat_template is None:
             raise TemplateError(
-                f"{self.name} has no chat template; give one with --chat-template, or use: octavo generate"
+                f"{self.name} has no chat template; give one with --chat-template, or use octavo generate without --chat"
             )
         text = self._assets.chat_template.render([*messages])
         return self.tokenizer.encode(text, add_special_tokens=False)
 
     def answer(
-        self, prompt_token_ids: list[int], params: SamplingParams, stop: Stop
+        self, prompt_token_ids: list[int], params: SamplingParams
     ) -> Iterator[tuple[TextDelta, list[int]]]:
-        """New text and token ids, step by step; the last has a finish reason, unless `stop` was set.
+        """New text and token ids, step by step; the last has a finish reason.
 
-        Raises UserError for what can never run, RequestFailedError for what failed.
+        Ctrl-C raises KeyboardInterrupt between two steps, never in one. Raises UserError for what can never
+        run, RequestFailedError for what failed.
         """
         request_id = f"local-{next(self._ids)}"
         token_ids = token_id_array(prompt_token_ids).tobytes()
         self._engine.submit(Submit(request_id, token_ids, params, self._seeds.next(params.seed)))
         text = OutputText(self.tokenizer, params, prompt_token_ids)
         try:
-            while self._engine.has_work and not stop.is_set:
-                outputs = self._engine.step()
-                _raise_failure(outputs.ends)
-                for output in outputs.sequences:
-                    delta = _add(text, output)
-                    yield delta, output.token_ids[: delta.num_tokens]
-                    if delta.finish_reason is not None:
-                        return
+            with DeferredInterrupt() as interrupt:
+                while self._engine.has_work:
+                    outputs = self._engine.step()
+                    _raise_failure(outputs.ends)
+                    for output in outputs.sequences:
+                        delta = text.add(output.token_ids, output.finish_reason, output.stop_reason)
+                        yield delta, output.token_ids[: delta.num_tokens]
+                        if delta.finish_reason is not None:
+                            return
+                    interrupt.check()
         finally:
             self._engine.abort([request_id])
-
-    def close(self) -> None:
-        """Give back threads and memory."""
-        self._engine.close()
 
 
 @contextmanager
@@ -108,10 +85,6 @@ def open_local(
         yield LocalModel(built, load_text_assets(config.model, chat_template), config.seed)
     finally:
         built.engine.close()
-
-
-def _add(text: OutputText, output: SequenceOutput) -> TextDelta:
-    return text.add(output.token_ids, output.finish_reason, output.stop_reason)
 
 
 def _raise_failure(ends: Sequence[RequestEnd]) -> None:

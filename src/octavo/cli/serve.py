@@ -38,6 +38,7 @@ def serve(
     # The command line is read before anything that only serving needs is imported.
     from octavo.server.serve import serve as serve_http
 
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", force=True)
     logging.getLogger("octavo").setLevel(logging.INFO)
     name = _choose(model, model_flag)
     engine, server = settings.engine(name), settings.server()
@@ -69,14 +70,18 @@ def greeting(url: str, ready: "Ready", name: str, is_chat: bool) -> str:
     ledger = ", ".join(f"{line.name} {line.num_bytes / GIB:.2f} GiB" for line in ready.ledger)
     ask: dict[str, object]
     if is_chat:
-        path, ask = "chat/completions", {"messages": [{"role": "user", "content": "Hello!"}]}
-        call = "chat.completions.create"
+        path, call, answer = "chat/completions", "chat.completions.create", "message.content"
+        ask = {"messages": [{"role": "user", "content": "Hello!"}]}
     else:
-        path, ask = "completions", {"prompt": "Once upon a time"}
-        call = "completions.create"
-    body = json.dumps({"model": name, **ask, "max_tokens": 64})
-    arguments = ", ".join(f"{key}={value!r}" for key, value in json.loads(body).items())
-    client = f"OpenAI(base_url={url + '/v1'!r}, api_key='none').{call}({arguments})"
+        path, call, answer = "completions", "completions.create", "text"
+        ask = {"prompt": "Once upon a time"}
+    ask = {"model": name, **ask, "max_tokens": 64}
+    # JSON of these is Python too.
+    arguments = ", ".join(f"{key}={json.dumps(value)}" for key, value in ask.items())
+    python = (
+        f'from openai import OpenAI; client = OpenAI(base_url="{url}/v1", api_key="none"); '
+        f"print(client.{call}({arguments}).choices[0].{answer})"
+    )
     return "\n".join(
         (
             f"octavo serves {name} on {url}",
@@ -85,9 +90,9 @@ def greeting(url: str, ready: "Ready", name: str, is_chat: bool) -> str:
             f"{capacity // ready.max_model_len:,} sequences of {ready.max_model_len:,}",
             f"  {ledger}",
             "",
-            f"curl {url}/v1/{path} -H 'Content-Type: application/json' -d {shlex.quote(body)}",
+            f"curl {url}/v1/{path} -H 'Content-Type: application/json' -d {shlex.quote(json.dumps(ask))}",
             "",
-            f"python -c {shlex.quote(f'from openai import OpenAI; print({client})')}",
+            f"python -c {shlex.quote(python)}",
         )
     )
 

@@ -30,6 +30,7 @@ class BlockPool:
             raise ValueError(f"num_blocks must be at least 1; given: {num_blocks}")
         self.num_blocks = num_blocks
         self.num_free = num_blocks
+        """Blocks that can be taken now; the others are referenced."""
         self._num_opened = 0
         self._ref_counts = array("i", [0]) * num_blocks
         # Ids N and N + 1 are no blocks: they are the heads of the two lines, which close into rings there.

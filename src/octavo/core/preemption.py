@@ -20,16 +20,16 @@ from octavo.core.step import BlockId
 
 
 def victims_of_growth(
-    running: RankedSequences, tables: BlockTables, num_blocks: int
+    running: RankedSequences, tables: BlockTables, num_missing: int
 ) -> list[Sequence]:
-    """Who gives up its blocks so that the others, who lack `num_blocks` of them, can grow."""
+    """Who gives up its blocks so that the others, who lack `num_missing` of them, can grow."""
     relief = Relief(tables)
     victims: list[Sequence] = []
     for victim in reversed(running):
-        if num_blocks <= 0:
+        if num_missing <= 0:
             break
         victims.append(victim)
-        num_blocks -= relief.without(victim)
+        num_missing -= relief.without(victim)
     return victims
 
 

@@ -35,8 +35,9 @@ from octavo.errors import InvalidParameterError, RequestFailedError
 class Scheduler:
     """Owner of all open requests. `schedule` and `commit` take turns; `add` and `abort` may come any time.
 
-    Every request that `add` accepts finishes if `schedule` and `commit` are called often enough: the
-    best-ranked sequence gets at least one token in each step and is never preempted by others of its class.
+    Every request that `add` accepts finishes if the two are called often enough: a decoding sequence gets a
+    token in every step, and the best-ranked sequence gives way to nobody of its class, so it ends; then
+    another is the best-ranked.
     """
 
     def __init__(

