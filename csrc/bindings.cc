@@ -43,6 +43,11 @@ static_assert(sizeof(SequenceStep) == 4 * 4);
 static_assert(sizeof(RowRequest) == 6 * 4);
 static_assert(sizeof(Draw) == 24 * 4);
 
+// Ids come from the scheduler; a wrong one would be read or written outside of its array.
+void check_ids(const int32_t* ids, int64_t count, int32_t limit, const char* message) {
+  for (int64_t i = 0; i < count; ++i) require(ids[i] >= 0 && ids[i] < limit, message);
+}
+
 void run(Plan& plan, Int32s tokens, Int32s sequences, Int32s tables, Int32s copies, Int32s rows,
          Int32s draws, Int32s ids, Floats bias_values, OutInt32s out_tokens, OutFloats out_logprobs,
          OutInt32s out_top_ids, OutFloats out_top_logprobs, std::optional<OutLogits> logits) {
@@ -59,7 +64,14 @@ void run(Plan& plan, Int32s tokens, Int32s sequences, Int32s tables, Int32s copi
   in.num_rows = static_cast<int32_t>(rows.size() / 6);
   in.draws = reinterpret_cast<const Draw*>(draws.data());
   in.num_draws = static_cast<int32_t>(draws.size() / 24);
+  check_ids(in.token_ids, in.num_tokens, plan.shape().vocab_size, "token id out of the vocabulary");
+  check_ids(in.block_tables, static_cast<int64_t>(tables.size()), plan.shape().num_blocks,
+            "block id out of the pool");
+  check_ids(in.copies, static_cast<int64_t>(copies.size()), plan.shape().num_blocks,
+            "copied block id out of the pool");
   in.ids = ids.data();
+  check_ids(in.ids, static_cast<int64_t>(ids.size()), plan.shape().vocab_size,
+            "sampling refers to a token id out of the vocabulary");
   in.bias_values = bias_values.data();
   if (logits.has_value()) {
     require(static_cast<int64_t>(logits->shape(0)) == in.num_rows &&
@@ -70,7 +82,8 @@ void run(Plan& plan, Int32s tokens, Int32s sequences, Int32s tables, Int32s copi
   // tokens, errors and ranks share one array: [draws], [draws], [draws + rows].
   const size_t draws_and_rows = static_cast<size_t>(in.num_draws + in.num_rows);
   require(out_tokens.size() >= 2 * static_cast<size_t>(in.num_draws) + draws_and_rows &&
-              out_logprobs.size() >= draws_and_rows && out_top_ids.size() == out_top_logprobs.size(),
+              out_logprobs.size() >= draws_and_rows &&
+              out_top_ids.size() == out_top_logprobs.size(),
           "output arrays are too small");
   StepOutput out;
   out.tokens = out_tokens.data();
@@ -137,20 +150,23 @@ void bind_plan(nb::module_& m) {
              new (self) Plan(shape, chosen_kernels(), num_threads);
            })
       .def("add_linear", &Plan::add_linear, "k"_a, "formats"_a)
-      .def("pack",
-           [](Plan& plan, int linear, int type, Bytes rows, int64_t rows_per_block,
-              int64_t first_tile, int64_t block_stride, int64_t tile_stride) {
-             pack(plan, linear, static_cast<QuantType>(type), rows, rows_per_block, first_tile,
-                  block_stride, tile_stride);
-           },
-           "linear"_a, "type"_a, "rows"_a, "rows_per_block"_a, "first_tile"_a, "block_stride"_a,
-           "tile_stride"_a)
-      .def("add_vector", [](Plan& plan, Floats values) { return plan.add_vector(to_vector(values)); })
-      .def("add_rope",
-           [](Plan& plan, std::vector<double> inv_freq, double attention_factor) {
-             return plan.add_rope({std::move(inv_freq), attention_factor});
-           },
-           "inv_freq"_a, "attention_factor"_a)
+      .def(
+          "pack",
+          [](Plan& plan, int linear, int type, Bytes rows, int64_t rows_per_block,
+             int64_t first_tile, int64_t block_stride, int64_t tile_stride) {
+            pack(plan, linear, static_cast<QuantType>(type), rows, rows_per_block, first_tile,
+                 block_stride, tile_stride);
+          },
+          "linear"_a, "type"_a, "rows"_a, "rows_per_block"_a, "first_tile"_a, "block_stride"_a,
+          "tile_stride"_a)
+      .def("add_vector",
+           [](Plan& plan, Floats values) { return plan.add_vector(to_vector(values)); })
+      .def(
+          "add_rope",
+          [](Plan& plan, std::vector<double> inv_freq, double attention_factor) {
+            return plan.add_rope({std::move(inv_freq), attention_factor});
+          },
+          "inv_freq"_a, "attention_factor"_a)
       .def("add_embed", &Plan::add_embed, "embedding"_a, "multiplier"_a)
       .def("add_norm", &Plan::add_norm, "post_weight"_a, "weight"_a, "reader"_a)
       .def("add_qkv", &Plan::add_qkv, "linear"_a, "bias"_a, "query_norm"_a, "key_norm"_a, "layer"_a,
@@ -174,14 +190,16 @@ NB_MODULE(_C, m) {
   bind_enums(m);
   bind_shape(m);
   bind_plan(m);
-  m.def("packed_format",
-        [](int type) {
-          require(is_known(static_cast<QuantType>(type)), "unknown quantization type");
-          return packed_format(static_cast<QuantType>(type));
-        },
-        "The packed form that holds a file's quantization type.");
-  m.def("isa", [] { return std::string(chosen_kernels().name); },
-        "The instruction set in use: avx512, avx2 or generic (forced by OCTAVO_ISA).");
+  m.def(
+      "packed_format",
+      [](int type) {
+        require(is_known(static_cast<QuantType>(type)), "unknown quantization type");
+        return packed_format(static_cast<QuantType>(type));
+      },
+      "The packed form that holds a file's quantization type.");
+  m.def(
+      "isa", [] { return std::string(chosen_kernels().name); },
+      "The instruction set in use: avx512, avx2 or generic (forced by OCTAVO_ISA).");
   m.def("supported_isas", [] { return std::string(supported_isas()); });
   m.def("read_bandwidth", &read_bandwidth, "num_bytes"_a, "num_threads"_a,
         nb::call_guard<nb::gil_scoped_release>(),

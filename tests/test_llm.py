@@ -1,8 +1,5 @@
-"""`LLM` over the tiny text model: forms of prompts, order, errors, sampling, interrupts."""
+"""`LLM` over the tiny text model: forms of prompts, order, errors, sampling, chats."""
 
-import os
-import signal
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,53 +7,24 @@ from typing import Any
 import pytest
 
 from octavo import LLM, SamplingParams
-from octavo.backends.reference.runner import ReferenceRunner
-from octavo.backends.reference.sampler import sample_token
-from octavo.core.step import Sample, StepPlan, StepResult
-from octavo.engine.loop import Engine
 from octavo.errors import (
-    ConfigError,
     ContextLengthError,
-    EngineDeadError,
     InvalidParameterError,
     PromptError,
     TemplateError,
     UnsupportedParameterError,
     UserError,
 )
-from octavo.outputs import RequestOutput
-from support.text_model import (
-    BOS,
-    EOS,
-    MAX_LEN,
-    TURN,
-    VOCAB_SIZE,
-    text_model_folder,
-    write_text_model,
-)
+from support.offline import GREEDY, assert_idle, make_llm, token_ids
+from support.text_model import BOS, EOS, MAX_LEN, TURN, VOCAB_SIZE, write_text_model
 
-GREEDY = SamplingParams(temperature=0.0, max_tokens=8, ignore_eos=True)
 RANDOM = SamplingParams(max_tokens=8, ignore_eos=True)
-
-
-def make_llm(**arguments: Any) -> LLM:
-    defaults: dict[str, Any] = {"backend": "reference", "num_gpu_blocks_override": 64}
-    return LLM(text_model_folder(), **(defaults | arguments))
 
 
 @pytest.fixture(scope="module", params=["reference", "native"])
 def llm(request: pytest.FixtureRequest) -> Iterator[LLM]:
     with make_llm(backend=request.param) as llm:
         yield llm
-
-
-def token_ids(results: list[RequestOutput]) -> list[list[int]]:
-    return [result.outputs[0].token_ids for result in results]
-
-
-def assert_idle(llm: LLM) -> None:
-    stats = llm.kv_stats()
-    assert (stats.num_running, stats.num_waiting, stats.num_blocks_referenced) == (0, 0, 0)
 
 
 # --- forms of prompts
@@ -329,172 +297,3 @@ def test_a_model_without_a_chat_template_says_so(tmp_path: Path) -> None:
         pytest.raises(TemplateError, match="no chat template"),
     ):
         llm.chat([{"role": "user", "content": "hi"}], use_tqdm=False)
-
-
-# --- arguments
-
-
-def test_arguments_of_vllm_that_change_nothing_are_accepted() -> None:
-    make_llm(
-        swap_space=4,
-        enforce_eager=True,
-        disable_custom_all_reduce=True,
-        gpu_memory_utilization=0.5,
-        trust_remote_code=True,
-        tensor_parallel_size=1,
-        quantization=None,
-        enable_prefix_caching=False,
-    ).close()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error", "text"),
-    [
-        ({"tensor_parallel_size": 2}, UnsupportedParameterError, "tensor_parallel_size .*1.*given: 2"),
-        ({"quantization": "awq"}, UnsupportedParameterError, "quantization"),
-        ({"enable_lora": True}, UnsupportedParameterError, "enable_lora"),
-        ({"hf_overrides": {"a": 1}}, UnsupportedParameterError, "hf_overrides"),
-        ({"max_modle_len": 5}, TypeError, "max_modle_len.*did you mean max_model_len"),
-        ({"enforce_eagre": True}, TypeError, "did you mean enforce_eager"),
-        ({"dtype": "float16"}, ConfigError, "dtype must be one of .*float32.*given: float16"),
-        ({"block_size": 5}, ConfigError, "block_size"),
-        ({"max_model_len": MAX_LEN + 1}, ConfigError, f"at most {MAX_LEN}"),
-        ({"max_model_len": 200, "num_gpu_blocks_override": 4}, ConfigError, "at most 64"),
-        ({"scheduling_policy": "lifo"}, ConfigError, "scheduling_policy must be one of fcfs, priority"),
-        ({"backend": "gpu"}, ConfigError, "backend must be one of native, reference"),
-    ],
-)  # fmt: skip
-def test_arguments_that_are_refused(
-    arguments: dict[str, Any], error: type[Exception], text: str
-) -> None:
-    with pytest.raises(error, match=text):
-        make_llm(**arguments)
-
-
-def test_a_small_token_budget_lowers_the_number_of_sequences() -> None:
-    with make_llm(max_num_batched_tokens=8) as llm:
-        assert llm.engine_info.max_num_seqs == 8
-        assert len(llm.generate(["a" * 30] * 12, GREEDY, use_tqdm=False)) == 12
-
-
-def test_a_tokenizer_of_its_own() -> None:
-    with make_llm(tokenizer=str(text_model_folder() / "tokenizer.json")) as llm:
-        assert llm.generate("a", GREEDY, use_tqdm=False)[0].prompt_token_ids[0] == BOS
-
-
-def test_lora_is_refused(llm: LLM) -> None:
-    with pytest.raises(UnsupportedParameterError, match="lora_request"):
-        llm.generate("a", lora_request=object(), use_tqdm=False)  # type: ignore[arg-type]
-
-
-# --- life
-
-
-def test_metrics_and_stats(llm: LLM) -> None:
-    before = {metric.name: metric.value for metric in llm.get_metrics()}
-    llm.generate(["a", "b"], GREEDY, use_tqdm=False)
-    after = {metric.name: metric.value for metric in llm.get_metrics()}
-    name = "vllm:generation_tokens_total"
-    assert after[name] - before[name] == 16
-    assert 0.0 < after["octavo_kv_waste_mean"] < 1.0
-    assert llm.kv_stats().num_blocks_total == 64
-
-
-def test_the_progress_bar_goes_to_standard_error(
-    llm: LLM, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    llm.generate(["a", "b"], GREEDY)
-    assert capsys.readouterr() == ("", "")  # not a terminal
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    llm.generate(["a", "b"], GREEDY)
-    out, error = capsys.readouterr()
-    assert out == ""
-    assert "Processed prompts" in error and "2/2" in error and "output tokens/s" in error
-
-
-def test_a_progress_bar_of_the_caller(llm: LLM) -> None:
-    calls: list[Any] = []
-
-    class Bar:
-        def __init__(self, **options: Any) -> None:
-            calls.append(options["total"])
-
-        def update(self, count: int) -> None:
-            calls.append(count)
-
-        def close(self) -> None:
-            calls.append("closed")
-
-    llm.generate(["a", "b"], GREEDY, use_tqdm=Bar)
-    assert calls == [2, 1, 1, "closed"]
-
-
-def test_interrupt_aborts_everything_and_leaves_the_llm_usable(
-    llm: LLM, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    step, steps = Engine.step, 0
-
-    def interrupted(engine: Engine) -> Any:
-        nonlocal steps
-        steps += 1
-        if steps == 3:
-            os.kill(os.getpid(), signal.SIGINT)
-        return step(engine)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Engine, "step", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            llm.generate(["a", "b"], SamplingParams(max_tokens=100), use_tqdm=False)
-    assert steps == 3
-    assert_idle(llm)
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    assert len(llm.generate("a", GREEDY, use_tqdm=False)) == 1
-
-
-def test_threads_take_turns(llm: LLM) -> None:
-    results: dict[int, list[RequestOutput]] = {}
-
-    def run(i: int) -> None:
-        results[i] = llm.generate([f"prompt {i}"] * 3, GREEDY, use_tqdm=False)
-
-    threads = [threading.Thread(target=run, args=(i,)) for i in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for i in range(4):
-        alone = llm.generate(f"prompt {i}", GREEDY, use_tqdm=False)
-        assert token_ids(results[i]) == token_ids(alone) * 3
-
-
-def test_a_closed_llm_says_so() -> None:
-    llm = make_llm()
-    llm.close()
-    llm.shutdown()
-    with pytest.raises(EngineDeadError, match="shut down"):
-        llm.generate("a", use_tqdm=False)
-
-
-def test_a_runner_that_fails_ends_the_llm(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(runner: ReferenceRunner, plan: StepPlan) -> StepResult:
-        raise RuntimeError("out of luck")
-
-    with make_llm() as llm:
-        monkeypatch.setattr(ReferenceRunner, "run", broken)
-        for _ in range(2):
-            with pytest.raises(EngineDeadError, match="RuntimeError: out of luck"):
-                llm.generate("a", use_tqdm=False)
-
-
-def test_a_row_that_fails_is_one_result_with_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def poisoned(row: Any, sample: Sample) -> Any:
-        return sample_token(row * float("nan") if sample.seed == 666 else row, sample)
-
-    monkeypatch.setattr("octavo.backends.reference.runner.sample_token", poisoned)
-    bad = SamplingParams(seed=666, max_tokens=4)
-    with make_llm() as llm:
-        good, failed = llm.generate(["a", "b"], [GREEDY, bad], use_tqdm=False)
-        assert good.error is None and len(good.outputs[0].token_ids) == 8
-        assert failed.error is not None
-        assert failed.outputs[0].finish_reason == "error"
-        assert_idle(llm)

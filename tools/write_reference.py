@@ -5,16 +5,22 @@ import inspect
 import sys
 from collections.abc import Iterator
 from dataclasses import fields
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import typer
+from fastapi import FastAPI
 
 from octavo import config, errors
 from octavo.checkpoints.named_models import NAMED_MODELS
 from octavo.cli.app import app
 from octavo.cli.vllm_flags import FOREIGN_FLAGS
 from octavo.core import sampling_params
+from octavo.engine.client import EngineClient
+from octavo.server.app import build_app
+from octavo.server.openai.known_fields import CHAT_FIELDS, COMPLETION_FIELDS
+from octavo.server.openai.requests import ChatRequest, CompletionRequest
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
 NOTE = "<!-- Written by `make docs` from the code. -->\n"
@@ -25,6 +31,8 @@ def main() -> None:
     pages = {
         "cli.md": cli_page(),
         "vllm-flags.md": vllm_flags_page(),
+        "http.md": http_page(),
+        "metrics.md": metrics_page(),
         "sampling.md": sampling_page(),
         "errors.md": errors_page(),
         "models.md": models_page(),
@@ -88,6 +96,68 @@ def vllm_flags_page() -> str:
             _table(["flag", "accepted values", "because"], rows),
         ]
     )
+
+
+def http_page() -> str:
+    """Routes, and the fields of the requests that generate."""
+    paths = application().openapi()["paths"]
+    routes = [
+        [f"`{method.upper()} {path}`", route.get("description", "")]
+        for path, methods in sorted(paths.items())
+        for method, route in methods.items()
+    ]
+    parts = [
+        "# The HTTP API\n",
+        NOTE,
+        "Requests and responses have the shapes of the OpenAI API with vLLM's additions; `/docs` of a running server has "
+        'the schemas. Errors are `{"error": {"message", "type", "param", "code"}}`. A field that is null has its default. '
+        "An unknown field is named in the response header `x-octavo-ignored-fields`, or refused with "
+        "`--strict-requests`.\n",
+        _table(["route", "what it does"], routes),
+    ]
+    for path, model, known in (
+        ("/v1/completions", CompletionRequest, COMPLETION_FIELDS),
+        ("/v1/chat/completions", ChatRequest, CHAT_FIELDS),
+    ):
+        refused = [[f"`{name}`", known.refused[name].reason] for name in sorted(known.refused)]
+        parts += [
+            f"## POST {path}\n",
+            f"Honoured: {_code(model.model_fields)}.\n",
+            f"Accepted, because they cannot change the answer: {_code(sorted(known.no_effect))}.\n",
+            "Refused with 400 unless they say what is done anyway:\n",
+            _table(["field", "because"], refused),
+        ]
+    return "\n".join(parts)
+
+
+def metrics_page() -> str:
+    """Every metric."""
+    families: dict[str, tuple[str, str, list[str]]] = {}
+    for family in application().state.serving.exposition.collect():
+        name = family.name.removeprefix("octavo_").removeprefix("vllm:")
+        prefix = family.name.removesuffix(name)
+        kind, text, prefixes = families.setdefault(name, (family.type, family.documentation, []))
+        assert (kind, text) == (family.type, family.documentation)
+        prefixes.append(prefix)
+    rows = [
+        [_code(prefix + name for prefix in prefixes), kind, text]
+        for name, (kind, text, prefixes) in families.items()
+    ]
+    return "\n".join(
+        [
+            "# Metrics\n",
+            NOTE,
+            "`GET /metrics`, for Prometheus. Names with `vllm:` are vLLM's. Units are seconds, tokens, blocks, slots (places "
+            "of one token), bytes, and shares from 0 to 1. Counters end in `_total` in the text format.\n",
+            _table(["name", "kind", "meaning"], rows),
+        ]
+    )
+
+
+def application() -> FastAPI:
+    """The HTTP application without an engine, as far as it describes itself."""
+    client = EngineClient(cast(Any, None))
+    return build_app(client, lambda: cast(Any, None), config.ServerConfig())
 
 
 def sampling_page() -> str:
@@ -190,7 +260,7 @@ def _field_docs(module: Any, class_name: str) -> dict[str, str]:
         n.body for n in ast.walk(tree) if isinstance(n, ast.ClassDef) and n.name == class_name
     )
     docs = {}
-    for field, text in zip(body, body[1:], strict=False):
+    for field, text in pairwise(body):
         if (
             isinstance(field, ast.AnnAssign)
             and isinstance(field.target, ast.Name)

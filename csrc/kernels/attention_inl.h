@@ -1,14 +1,16 @@
-// Paged attention: online softmax over tiles of 128 keys that are aligned to absolute position, read in
-// place from scattered blocks. Included inside a tier's namespace.
+// Paged attention: online softmax over tiles of 128 keys that are aligned to absolute position,
+// read in place from scattered blocks. Included inside a tier's namespace.
 //
-// For the same bits in any batch: a row meets the same tiles in the same order whatever rows share its
-// pass; a masked key has a weight of exactly 0; partial results of 512 keys are merged in order.
+// For the same bits in any batch: a row meets the same tiles in the same order whatever rows share
+// its pass; a masked key has a weight of exactly 0; partial results of 512 keys are merged in
+// order.
 
 constexpr int kGroupsPerTile = kKeysPerTile / 16;
-constexpr int kRowsPerPass = 6;  // 6 rows x 2 vectors: 12 chains of dot products
+constexpr int kRowsPerPass = 6;   // 6 rows x 2 vectors: 12 chains of dot products
 constexpr float kNoMax = -1e30f;  // below any score, and finite: differences stay numbers
 
-// Where the 16-token groups of a tile lie. Groups beyond the context repeat the first: they are masked.
+// Where the 16-token groups of a tile lie. Groups beyond the context repeat the first: they are
+// masked.
 struct TileBlocks {
   const uint8_t* keys[kGroupsPerTile];
   const uint8_t* values[kGroupsPerTile];
@@ -138,8 +140,7 @@ static inline void values_of_channels(const TileBlocks& t, int num_groups, int v
         for (int n = 0; n < N; ++n) v[n] = load_pairs(base + i * stride + n * kLine);
         OCTAVO_UNROLL
         for (int r = 0; r < R; ++r) {
-          const Pairs p =
-              splat_pair(static_cast<const uint16_t*>(weights[r]) + g * 16 + 2 * i);
+          const Pairs p = splat_pair(static_cast<const uint16_t*>(weights[r]) + g * 16 + 2 * i);
           OCTAVO_UNROLL
           for (int n = 0; n < N; ++n) acc[r][n] = dot_bf16(acc[r][n], v[n], p);
         }
@@ -237,12 +238,24 @@ static void attend_rows(const AttentionItem& item, const AttentionState& s, cons
                         int32_t tile_start, int num_groups) {
   for (int first = 0; first < s.num_rows; first += kRowsPerPass) {
     switch (s.num_rows - first) {
-      case 1: attend_tile<kBf16, 1>(item, s, t, tile_start, num_groups, first); break;
-      case 2: attend_tile<kBf16, 2>(item, s, t, tile_start, num_groups, first); break;
-      case 3: attend_tile<kBf16, 3>(item, s, t, tile_start, num_groups, first); break;
-      case 4: attend_tile<kBf16, 4>(item, s, t, tile_start, num_groups, first); break;
-      case 5: attend_tile<kBf16, 5>(item, s, t, tile_start, num_groups, first); break;
-      default: attend_tile<kBf16, 6>(item, s, t, tile_start, num_groups, first); break;
+      case 1:
+        attend_tile<kBf16, 1>(item, s, t, tile_start, num_groups, first);
+        break;
+      case 2:
+        attend_tile<kBf16, 2>(item, s, t, tile_start, num_groups, first);
+        break;
+      case 3:
+        attend_tile<kBf16, 3>(item, s, t, tile_start, num_groups, first);
+        break;
+      case 4:
+        attend_tile<kBf16, 4>(item, s, t, tile_start, num_groups, first);
+        break;
+      case 5:
+        attend_tile<kBf16, 5>(item, s, t, tile_start, num_groups, first);
+        break;
+      default:
+        attend_tile<kBf16, 6>(item, s, t, tile_start, num_groups, first);
+        break;
     }
   }
 }
@@ -287,7 +300,8 @@ static void attend(const AttentionItem& item) {
   const int32_t lowest = item.window > 0 && item.first_position >= item.window
                              ? item.first_position - item.window + 1
                              : 0;
-  for (int32_t split = lowest / kKeysPerSplit * kKeysPerSplit; split < end; split += kKeysPerSplit) {
+  for (int32_t split = lowest / kKeysPerSplit * kKeysPerSplit; split < end;
+       split += kKeysPerSplit) {
     begin_split(s, head_dim);
     const int32_t split_end = split + kKeysPerSplit < end ? split + kKeysPerSplit : end;
     for (int32_t tile = split; tile < split_end; tile += kKeysPerTile) {

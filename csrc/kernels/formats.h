@@ -1,8 +1,9 @@
 // The forms in which weights and activations lie in memory. No SIMD types here.
 //
-// Weights are packed in tiles of 32 output columns: two panels of 16 columns, one column per SIMD lane.
-// A tile is one contiguous stream of 64-byte lines along k, so a thread reads it linearly, and every
-// output element is one fixed chain of additions over k: the same bits for 1 row and for 1,000.
+// Weights are packed in tiles of 32 output columns: two panels of 16 columns, one column per SIMD
+// lane. A tile is one contiguous stream of 64-byte lines along k, so a thread reads it linearly,
+// and every output element is one fixed chain of additions over k: the same bits for 1 row and for
+// 1,000.
 #ifndef OCTAVO_KERNELS_FORMATS_H_
 #define OCTAVO_KERNELS_FORMATS_H_
 
@@ -37,12 +38,15 @@ constexpr ActFormat act_format(WeightFormat w) {
 // Bytes of one record (the k-step in which a tile is laid out) and the k it covers.
 //   kF32   k 1:  32 floats
 //   kBf16  k 2:  32 pairs
-//   kU4    k 32: per panel 4 lines (low nibble k 8j..8j+3, high nibble k 8j+4..8j+7), 16 d and 16 m in fp16
-//   kS8    k 32: per panel 8 lines of 4 k (q + 128), then 16 d of each panel in fp16
-//   kS8x16 k 16: per panel 4 lines of 4 k (q + 128), then 16 d of each panel in fp16
-//   kU8    k 32: per panel 8 lines of 4 k, then per panel 16 d and 16 m in fp16
+//   kU4    k 32: per panel 4 lines (low nibble k 8j..8j+3, high nibble k 8j+4..8j+7), 16 d and 16 m
+//   in fp16 kS8    k 32: per panel 8 lines of 4 k (q + 128), then 16 d of each panel in fp16 kS8x16
+//   k 16: per panel 4 lines of 4 k (q + 128), then 16 d of each panel in fp16 kU8    k 32: per
+//   panel 8 lines of 4 k, then per panel 16 d and 16 m in fp16
 constexpr int record_k(WeightFormat w) {
-  return w == WeightFormat::kF32 ? 1 : w == WeightFormat::kBf16 ? 2 : w == WeightFormat::kS8x16 ? 16 : 32;
+  return w == WeightFormat::kF32     ? 1
+         : w == WeightFormat::kBf16  ? 2
+         : w == WeightFormat::kS8x16 ? 16
+                                     : 32;
 }
 constexpr int64_t record_bytes(WeightFormat w) {
   return w == WeightFormat::kF32 || w == WeightFormat::kBf16 ? 2 * kLine
@@ -52,7 +56,15 @@ constexpr int64_t record_bytes(WeightFormat w) {
                                                              : 18 * kLine;
 }
 // Bytes of a tile; k is a multiple of 32.
-constexpr int64_t tile_bytes(WeightFormat w, int64_t k) { return k / record_k(w) * record_bytes(w); }
+constexpr int64_t tile_bytes(WeightFormat w, int64_t k) {
+  return k / record_k(w) * record_bytes(w);
+}
+
+// A number that int8 could not hold beside its neighbours: it keeps its value, its q is 0.
+struct Outlier {
+  int32_t k;
+  float value;
+};
 
 // Rows of activations, k values each (k a multiple of 32, padded with zeros).
 struct ActView {
@@ -62,6 +74,11 @@ struct ActView {
   const float* scale = nullptr;    // [rows][k / 32]                     kQ8
   const float* sum = nullptr;      // [rows][k / 32] scale * sum of q    kQ8
   const int32_t* sum16 = nullptr;  // [rows][k / 16] sum of q            kQ8
+  // kQ8: outliers of row r are outliers[first_outlier[r - first_listed] .. first_outlier[r -
+  // first_listed + 1])
+  const Outlier* outliers = nullptr;
+  const int32_t* first_outlier = nullptr;
+  int64_t first_listed = 0;
   int64_t k = 0;
 };
 

@@ -1,7 +1,7 @@
 // Tile kernels: out[R][32] = activations[R][k] * tile[k][32]. Included inside a tier's namespace.
 //
-// Each output element is one chain of additions in the order of k, whatever R is, so a row's bits do not
-// depend on the rows beside it. Accumulators stay in registers: R <= 4 rows of two vectors.
+// Each output element is one chain of additions in the order of k, whatever R is, so a row's bits
+// do not depend on the rows beside it. Accumulators stay in registers: R <= 4 rows of two vectors.
 
 #if defined(OCTAVO_TIER_GENERIC)
 #define OCTAVO_UNROLL  // lanes are loops here already; unrolling them takes a minute to compile
@@ -82,8 +82,9 @@ static void gemm_bf16(const ActView& a, int64_t first_row, const uint8_t* tile, 
   }
 }
 
-// Quantized weights w = d * (u - zero) + m against activations in groups: an exact integer dot product
-// per group, started at -zero * (sum of q), then one fused multiply-add into the float accumulator.
+// Quantized weights w = d * (u - zero) + m against activations in groups: an exact integer dot
+// product per group, started at -zero * (sum of q), then one fused multiply-add into the float
+// accumulator.
 template <WeightFormat F>
 struct Grouped;
 template <>
@@ -107,15 +108,31 @@ struct Grouped<WeightFormat::kU8> {
   static constexpr bool kNibble = false, kMin = true;
 };
 
-// Byte offsets inside a record. With minima a panel's scales follow its lines; without, both panels'
-// scales share the last line.
+// Byte offsets inside a record. With minima a panel's scales follow its lines; without, both
+// panels' scales share the last line.
 template <class G>
 static constexpr int64_t panel_offset(int p) {
   return p * (G::kPanelLines + (G::kMin ? 1 : 0)) * kLine;
 }
 template <class G>
 static constexpr int64_t scale_offset(int p) {
-  return G::kMin ? panel_offset<G>(p) + G::kPanelLines * kLine : 2 * G::kPanelLines * kLine + p * 32;
+  return G::kMin ? panel_offset<G>(p) + G::kPanelLines * kLine
+                 : 2 * G::kPanelLines * kLine + p * 32;
+}
+
+// The 16 weights of a panel at one k, as floats.
+template <WeightFormat F>
+static inline VecF panel_weights(const uint8_t* tile, int64_t k, int p) {
+  using G = Grouped<F>;
+  const uint8_t* record = tile + k / G::kK * record_bytes(F);
+  const int i = static_cast<int>(k % G::kK);
+  const int line = G::kNibble ? i / 8 : i / 4;
+  const int shift = i % 4 * 8 + (G::kNibble && i % 8 >= 4 ? 4 : 0);
+  const VecF u =
+      lane_bits(record + panel_offset<G>(p) + line * kLine, shift, G::kNibble ? 15 : 255);
+  const uint16_t* half = reinterpret_cast<const uint16_t*>(record + scale_offset<G>(p));
+  const VecF scaled = mul(sub(u, splat(G::kZero)), load_f16(half));
+  return G::kMin ? add(scaled, load_f16(half + 16)) : scaled;
 }
 
 template <WeightFormat F, int R>
@@ -189,6 +206,12 @@ static void gemm_grouped(const ActView& a, int64_t first_row, const uint8_t* til
   }
   OCTAVO_UNROLL
   for (int r = 0; r < R; ++r) {
+    const int32_t* first = a.first_outlier + (first_row + r - a.first_listed);
+    for (int32_t o = first[0]; o < first[1]; ++o) {
+      const VecF value = splat(a.outliers[o].value);
+      acc[r][0] = fma(panel_weights<F>(tile, a.outliers[o].k, 0), value, acc[r][0]);
+      acc[r][1] = fma(panel_weights<F>(tile, a.outliers[o].k, 1), value, acc[r][1]);
+    }
     store(out + r * kTileCols, acc[r][0]);
     store(out + r * kTileCols + 16, acc[r][1]);
   }

@@ -8,9 +8,10 @@
 
 namespace octavo {
 
-constexpr int kMaxRows = 4;         // activation rows that one GEMM call takes
-constexpr int kKeysPerTile = 128;   // attention's unit, aligned to absolute position
-constexpr int kKeysPerSplit = 512;  // partial softmax results are merged at these positions, in order
+constexpr int kMaxRows = 4;        // activation rows that one GEMM call takes
+constexpr int kKeysPerTile = 128;  // attention's unit, aligned to absolute position
+constexpr int kKeysPerSplit =
+    512;  // partial softmax results are merged at these positions, in order
 
 // A stretch of memory that will be read soon. The GEMM spreads the prefetches over its own loads.
 struct Prefetch {
@@ -30,6 +31,8 @@ struct ActBuffer {
   float* scale = nullptr;
   float* sum = nullptr;
   int32_t* sum16 = nullptr;
+  float* outlier = nullptr;       // per chunk of 32: the value left out, 0 if none
+  uint8_t* outlier_at = nullptr;  // and where in the chunk it belongs
 };
 
 enum class Activation : uint8_t { kSilu = 0, kGeluTanh = 1 };
@@ -53,13 +56,21 @@ struct AttentionItem {
   int32_t kv_head;
   int32_t first_position;  // of the first query token
   int32_t num_tokens;
-  int32_t group;          // G: query heads that share the KV head
-  int32_t window;         // 0: none
-  const float* query;     // float32 [num_tokens][group][head_dim], scaled by attention scale * log2(e)
-  int64_t query_stride;   // floats from token to token
-  float* out;             // float32 [num_tokens][group][head_dim]
-  int64_t out_stride;     // floats from token to token
-  uint8_t* scratch;       // attention_scratch_bytes()
+  int32_t group;       // G: query heads that share the KV head
+  int32_t window;      // 0: none
+  const float* query;  // float32 [num_tokens][group][head_dim], scaled by attention scale * log2(e)
+  int64_t query_stride;  // floats from token to token
+  float* out;            // float32 [num_tokens][group][head_dim]
+  int64_t out_stride;    // floats from token to token
+  uint8_t* scratch;      // attention_scratch_bytes()
+};
+
+// Largest logit seen so far; tokens must come in rising order, so that the lowest of equals is
+// kept.
+struct BestToken {
+  float value;
+  int32_t token;
+  bool drawable;
 };
 
 struct KernelTable {
@@ -71,8 +82,8 @@ struct KernelTable {
   // Column `column` of a tile as k floats (the embedding of a token).
   void (*tile_column)(WeightFormat format, const uint8_t* tile, int64_t k, int column, float* out);
 
-  // dst[n] = x[n] / sqrt(mean(x^2) + eps) * weight[n]; `count` numbers count for the mean, the padding
-  // up to n (a multiple of 16) is zero.
+  // dst[n] = x[n] / sqrt(mean(x^2) + eps) * weight[n]; `count` numbers count for the mean, the
+  // padding up to n (a multiple of 16) is zero.
   void (*rms_norm)(const float* x, const float* weight, float eps, int64_t count, int64_t n,
                    float* dst);
   // x[n] += y[n]
@@ -92,8 +103,10 @@ struct KernelTable {
                    const float* key, const float* value);
   void (*attention)(const AttentionItem& item);
 
-  // Largest of n values; false if one is NaN or infinite.
-  bool (*max_of)(const float* x, int64_t n, float* largest);
+  // Whether a token can be drawn from logits: none is NaN or +infinity.
+  bool (*is_drawable)(const float* x, int64_t n);
+  // Takes note of n more logits (at most a tile), of the tokens from `first` on.
+  void (*keep_best)(const float* x, int64_t n, int32_t first, BestToken* best);
   // Lowest index of the largest value; NaN is never the largest.
   int64_t (*argmax)(const float* x, int64_t n);
   // log(sum(exp(x))) over n values, by a fixed order of additions.
@@ -111,8 +124,9 @@ const KernelTable& generic_kernels();
 const KernelTable& avx2_kernels();
 const KernelTable& avx512_kernels();
 
-// The best table that this processor runs, or the one named by OCTAVO_ISA (generic, avx2, avx512) if the
-// processor has it; read once. nullptr if OCTAVO_ISA names one that is unknown or that it lacks.
+// The best table that this processor runs, or the one named by OCTAVO_ISA (generic, avx2, avx512)
+// if the processor has it; read once. nullptr if OCTAVO_ISA names one that is unknown or that it
+// lacks.
 const KernelTable* kernels();
 // Names of the tables that this processor runs, best first, comma-separated.
 const char* supported_isas();

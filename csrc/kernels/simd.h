@@ -1,7 +1,8 @@
 // The vector of a tier: 16 floats, 16 int32, and the dot products that the kernels are made of.
 //
-// This file is included by the one translation unit of each tier, inside that tier's namespace, and all
-// it defines is static: an AVX-512 function must never be the copy that the linker keeps for everybody.
+// This file is included by the one translation unit of each tier, inside that tier's namespace, and
+// all it defines is static: an AVX-512 function must never be the copy that the linker keeps for
+// everybody.
 #if defined(OCTAVO_TIER_AVX512)
 #include "kernels/simd_avx512.h"
 #elif defined(OCTAVO_TIER_AVX2)

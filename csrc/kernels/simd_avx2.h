@@ -44,20 +44,23 @@ static inline VecF round_even(VecF a) {
   return {_mm256_round_ps(a.lo, kMode), _mm256_round_ps(a.hi, kMode)};
 }
 static inline VecI to_int(VecF a) { return {_mm256_cvtps_epi32(a.lo), _mm256_cvtps_epi32(a.hi)}; }
-static inline VecF to_float(VecI a) {
-  return {_mm256_cvtepi32_ps(a.lo), _mm256_cvtepi32_ps(a.hi)};
-}
+static inline VecF to_float(VecI a) { return {_mm256_cvtepi32_ps(a.lo), _mm256_cvtepi32_ps(a.hi)}; }
 static inline VecI splat_int(int32_t x) { return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)}; }
 static inline VecF scale_pow2(VecF a, VecI n) {
-  return {_mm256_castsi256_ps(
-              _mm256_add_epi32(_mm256_castps_si256(a.lo), _mm256_slli_epi32(n.lo, 23))),
-          _mm256_castsi256_ps(
-              _mm256_add_epi32(_mm256_castps_si256(a.hi), _mm256_slli_epi32(n.hi, 23)))};
+  return {
+      _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(a.lo), _mm256_slli_epi32(n.lo, 23))),
+      _mm256_castsi256_ps(
+          _mm256_add_epi32(_mm256_castps_si256(a.hi), _mm256_slli_epi32(n.hi, 23)))};
 }
 static inline VecF zero_below(VecF a, VecF x, float bound) {
   const __m256 b = _mm256_set1_ps(bound);
   return {_mm256_and_ps(a.lo, _mm256_cmp_ps(x.lo, b, _CMP_NLT_UQ)),
           _mm256_and_ps(a.hi, _mm256_cmp_ps(x.hi, b, _CMP_NLT_UQ))};
+}
+static inline bool any_above(VecF a, float bound) {
+  const __m256 b = _mm256_set1_ps(bound);
+  return _mm256_movemask_ps(_mm256_or_ps(_mm256_cmp_ps(a.lo, b, _CMP_NLE_UQ),
+                                         _mm256_cmp_ps(a.hi, b, _CMP_NLE_UQ))) != 0;
 }
 static inline __m256 keep_lanes8(__m256 a, __m256i lane, int lo, int hi, float other) {
   const __m256i in = _mm256_andnot_si256(_mm256_cmpgt_epi32(_mm256_set1_epi32(lo), lane),
@@ -82,8 +85,8 @@ static inline VecF load_bf16(const uint16_t* p) {
 static inline __m256i round_to_bf16(__m256 a) {  // nearest even, finite input
   const __m256i x = _mm256_castps_si256(a);
   const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(x, 16), _mm256_set1_epi32(1));
-  return _mm256_srli_epi32(
-      _mm256_add_epi32(x, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff))), 16);
+  return _mm256_srli_epi32(_mm256_add_epi32(x, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff))),
+                           16);
 }
 static inline void store_bf16(uint16_t* p, VecF a) {
   const __m256i packed = _mm256_packus_epi32(round_to_bf16(a.lo), round_to_bf16(a.hi));
@@ -115,6 +118,13 @@ static inline Bytes high_nibbles(Bytes a) {
   return {_mm256_and_si256(_mm256_srli_epi16(a.lo, 4), mask),
           _mm256_and_si256(_mm256_srli_epi16(a.hi, 4), mask)};
 }
+static inline VecF lane_bits(const uint8_t* line, int shift, int mask) {
+  const __m128i count = _mm_cvtsi32_si128(shift);
+  const __m256i keep = _mm256_set1_epi32(mask);
+  const Bytes b = load_bytes(line);
+  return {_mm256_cvtepi32_ps(_mm256_and_si256(_mm256_srl_epi32(b.lo, count), keep)),
+          _mm256_cvtepi32_ps(_mm256_and_si256(_mm256_srl_epi32(b.hi, count), keep))};
+}
 struct Quad {
   __m256i v;
 };
@@ -123,8 +133,8 @@ static inline Quad splat_quad(const int8_t* p) {
   __builtin_memcpy(&x, p, 4);
   return {_mm256_set1_epi32(x)};
 }
-// Exact: vpmaddubsw adds two products in 16 bits, which nibbles (15 * 127 * 2) cannot overflow. Bytes of
-// 8 bits are widened to 16 first.
+// Exact: vpmaddubsw adds two products in 16 bits, which nibbles (15 * 127 * 2) cannot overflow.
+// Bytes of 8 bits are widened to 16 first.
 template <bool kNibble>
 static inline __m256i dot_half(__m256i acc, __m256i w, __m256i a) {
   const __m256i ones = _mm256_set1_epi16(1);

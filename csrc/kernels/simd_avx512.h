@@ -26,11 +26,16 @@ static inline VecI to_int(VecF a) { return {_mm512_cvtps_epi32(a.v)}; }
 static inline VecF to_float(VecI a) { return {_mm512_cvtepi32_ps(a.v)}; }
 static inline VecI splat_int(int32_t x) { return {_mm512_set1_epi32(x)}; }
 static inline VecF scale_pow2(VecF a, VecI n) {  // a * 2^n for normal results
-  return {_mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(a.v), _mm512_slli_epi32(n.v, 23)))};
+  return {
+      _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(a.v), _mm512_slli_epi32(n.v, 23)))};
 }
 // Lanes of a where x < bound become 0.
 static inline VecF zero_below(VecF a, VecF x, float bound) {
   return {_mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x.v, _mm512_set1_ps(bound), _CMP_NLT_UQ), a.v)};
+}
+// Whether any lane is greater than the bound, or NaN.
+static inline bool any_above(VecF a, float bound) {
+  return _mm512_cmp_ps_mask(a.v, _mm512_set1_ps(bound), _CMP_NLE_UQ) != 0;
 }
 // Lanes whose index is outside [lo, hi) become `other`.
 static inline VecF keep_lanes(VecF a, int lo, int hi, float other) {
@@ -55,17 +60,20 @@ static inline void store_i8(int8_t* p, VecI a) {
 }
 static inline void store_i32(int32_t* p, VecI a) { _mm512_storeu_si512(p, a.v); }
 
-// Dot products of 4 unsigned weight bytes with 4 signed activation bytes, one per lane, added to acc.
-// Inline assembly: with the intrinsic g++ 12 spills the accumulators of an unrolled tile.
+// Dot products of 4 unsigned weight bytes with 4 signed activation bytes, one per lane, added to
+// acc. Inline assembly: with the intrinsic g++ 12 spills the accumulators of an unrolled tile.
 struct Bytes {
   __m512i v;
 };
 static inline Bytes load_bytes(const uint8_t* p) { return {_mm512_load_si512(p)}; }
-static inline Bytes low_nibbles(Bytes a) {
-  return {_mm512_and_si512(a.v, _mm512_set1_epi8(0x0f))};
-}
+static inline Bytes low_nibbles(Bytes a) { return {_mm512_and_si512(a.v, _mm512_set1_epi8(0x0f))}; }
 static inline Bytes high_nibbles(Bytes a) {
   return {_mm512_and_si512(_mm512_srli_epi16(a.v, 4), _mm512_set1_epi8(0x0f))};
+}
+// Bits `shift` .. of each 4-byte lane of a line, under a mask, as floats.
+static inline VecF lane_bits(const uint8_t* line, int shift, int mask) {
+  const __m512i bits = _mm512_srl_epi32(_mm512_load_si512(line), _mm_cvtsi32_si128(shift));
+  return {_mm512_cvtepi32_ps(_mm512_and_si512(bits, _mm512_set1_epi32(mask)))};
 }
 struct Quad {  // 4 activation bytes, in every lane
   __m512i v;

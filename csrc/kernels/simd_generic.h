@@ -93,6 +93,11 @@ static inline VecF zero_below(VecF a, VecF x, float bound) {
   OCTAVO_LANES a.v[i] = x.v[i] < bound ? 0.0f : a.v[i];
   return a;
 }
+static inline bool any_above(VecF a, float bound) {
+  bool above = false;
+  OCTAVO_LANES above |= !(a.v[i] <= bound);
+  return above;
+}
 static inline VecF keep_lanes(VecF a, int lo, int hi, float other) {
   OCTAVO_LANES a.v[i] = i >= lo && i < hi ? a.v[i] : other;
   return a;
@@ -101,7 +106,8 @@ static inline float half_to_float(uint16_t h) {
   const uint32_t sign = static_cast<uint32_t>(h & 0x8000u) << 16;
   const uint32_t magnitude = h & 0x7fffu;
   if (magnitude >= 0x7c00u) return bits_float(sign | 0x7f800000u | ((magnitude & 0x3ffu) << 13));
-  // Shift into place and correct the exponent by a multiplication, which also normalises subnormals.
+  // Shift into place and correct the exponent by a multiplication, which also normalises
+  // subnormals.
   const float value = bits_float(magnitude << 13) * 0x1p112f;
   return bits_float(sign | float_bits(value));
 }
@@ -139,6 +145,15 @@ static inline Bytes low_nibbles(Bytes a) {
 static inline Bytes high_nibbles(Bytes a) {
   for (int i = 0; i < 64; ++i) a.v[i] >>= 4;
   return a;
+}
+static inline VecF lane_bits(const uint8_t* line, int shift, int mask) {
+  VecF r;
+  OCTAVO_LANES {
+    uint32_t lane;
+    __builtin_memcpy(&lane, line + 4 * i, 4);
+    r.v[i] = static_cast<float>(static_cast<int>(lane >> shift) & mask);
+  }
+  return r;
 }
 struct Quad {
   int8_t v[4];

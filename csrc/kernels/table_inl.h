@@ -1,4 +1,5 @@
-// The function table of a tier, from the kernels above it. Included inside a tier's namespace, last.
+// The function table of a tier, from the kernels above it. Included inside a tier's namespace,
+// last.
 
 template <WeightFormat F>
 static constexpr GemmFn grouped(int rows) {
@@ -32,7 +33,8 @@ static constexpr KernelTable kTable = {
     .rope = rope,
     .write_kv = write_kv,
     .attention = attention,
-    .max_of = max_of,
+    .is_drawable = is_drawable,
+    .keep_best = keep_best,
     .argmax = argmax,
     .log_sum_exp = log_sum_exp,
     .exp_scaled = exp_scaled,

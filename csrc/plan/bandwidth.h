@@ -6,7 +6,8 @@
 
 namespace octavo {
 
-// Bytes per second read by `num_threads` threads from a buffer of `num_bytes`; median of five passes.
+// Bytes per second read by `num_threads` threads from a buffer of `num_bytes`; median of five
+// passes.
 double read_bandwidth(int64_t num_bytes, int num_threads);
 
 }  // namespace octavo

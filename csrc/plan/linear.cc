@@ -7,8 +7,8 @@
 namespace octavo {
 namespace {
 
-// Scales are kept in fp16 as in the files. Products of a K block's scales need up to 17 bits and lose
-// 2^-11 of their value, far below the error of the 4 or 6 bits that they scale.
+// Scales are kept in fp16 as in the files. Products of a K block's scales need up to 17 bits and
+// lose 2^-11 of their value, far below the error of the 4 or 6 bits that they scale.
 void put_scales(uint8_t* line, int lane, const QuantGroup& g, int half, bool with_minimum) {
   uint16_t* scales = reinterpret_cast<uint16_t*>(line);
   scales[lane] = float_to_half(g.scale[half]);
@@ -85,15 +85,20 @@ WeightFormat packed_format(QuantType type) {
   switch (type) {
     case QuantType::kQ4_0:
     case QuantType::kQ4_1:
-    case QuantType::kQ4_K: return WeightFormat::kU4;
+    case QuantType::kQ4_K:
+      return WeightFormat::kU4;
     case QuantType::kQ5_0:
-    case QuantType::kQ8_0: return WeightFormat::kS8;
-    case QuantType::kQ6_K: return WeightFormat::kS8x16;
+    case QuantType::kQ8_0:
+      return WeightFormat::kS8;
+    case QuantType::kQ6_K:
+      return WeightFormat::kS8x16;
     case QuantType::kQ5_1:
-    case QuantType::kQ5_K: return WeightFormat::kU8;
+    case QuantType::kQ5_K:
+      return WeightFormat::kU8;
     case QuantType::kF32:
     case QuantType::kF16:
-    case QuantType::kBF16: return WeightFormat::kBf16;
+    case QuantType::kBF16:
+      return WeightFormat::kBf16;
   }
   throw std::invalid_argument("unknown quantization type");
 }

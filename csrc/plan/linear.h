@@ -15,9 +15,9 @@ namespace octavo {
 // Which packed form holds a file's type, when weights stay as they are.
 WeightFormat packed_format(QuantType type);
 
-// Where the rows of a matrix go: row r, in block b = r / rows_per_block at i = r % rows_per_block, becomes
-// column i % 32 of tile  first_tile + b * block_stride + (i / 32) * tile_stride.
-// Heads are blocks of D rows (each padded to whole tiles); gate and up rows take every other tile.
+// Where the rows of a matrix go: row r, in block b = r / rows_per_block at i = r % rows_per_block,
+// becomes column i % 32 of tile  first_tile + b * block_stride + (i / 32) * tile_stride. Heads are
+// blocks of D rows (each padded to whole tiles); gate and up rows take every other tile.
 struct TileLayout {
   int64_t rows_per_block;
   int64_t first_tile;
@@ -30,8 +30,8 @@ class Linear {
   // k: columns of the matrix (inputs). One format per tile; the inputs of all must be of one kind.
   Linear(int64_t k, const std::vector<WeightFormat>& formats);
 
-  // Packs `num_rows` rows as they lie in a file. Tiles must have been given a format that can hold the
-  // type: its own packed form, kF32 or kBf16. Throws std::invalid_argument.
+  // Packs `num_rows` rows as they lie in a file. Tiles must have been given a format that can hold
+  // the type: its own packed form, kF32 or kBf16. Throws std::invalid_argument.
   void pack(QuantType type, const uint8_t* rows, int64_t num_rows, const TileLayout& layout,
             ThreadPool& pool);
 

@@ -12,8 +12,8 @@ Buffer::Buffer(size_t num_bytes) {
   if (num_bytes == 0) return;
   const size_t rounded =
       num_bytes < kHugePage ? num_bytes : (num_bytes + kHugePage - 1) / kHugePage * kHugePage;
-  void* p = mmap(nullptr, rounded, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-                 -1, 0);
+  void* p = mmap(nullptr, rounded, PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (p == MAP_FAILED) throw std::bad_alloc();
   // Advice only: without huge pages everything works, a few percent slower.
   if (rounded >= kHugePage) madvise(p, rounded, MADV_HUGEPAGE);

@@ -46,7 +46,6 @@ class Acts {
 
   ActFormat format() const { return format_; }
   int64_t k() const { return k_; }
-  ActView view() const;
   // For KernelTable::store_acts: chunk offset of (row, column), column a multiple of 32.
   const ActBuffer& buffer() const { return buffer_; }
   int64_t chunk(int64_t row, int64_t column) const { return (row * k_ + column) / kGroup; }
@@ -56,6 +55,30 @@ class Acts {
   int64_t k_;
   Buffer memory_;
   ActBuffer buffer_;
+};
+
+// What a thread multiplies in one op: rows of activations, with their outliers in lists.
+//
+// Whoever writes activations sees 32 of them at a time and only marks an outlier; each reader
+// collects the marks of the rows it works on, which is little beside multiplying them.
+class GemmInput {
+ public:
+  struct Lists {
+    std::vector<Outlier> outliers;
+    std::vector<int32_t> first;
+  };
+  GemmInput(const Acts& acts, Lists* lists) : acts_(acts), lists_(*lists) {}
+
+  // The view for rows [begin, end). Valid until the next call.
+  const ActView& rows(int64_t begin, int64_t end);
+
+ private:
+  void collect(int64_t begin, int64_t end);
+
+  const Acts& acts_;
+  Lists& lists_;
+  ActView view_;
+  int64_t begin_ = -1;
 };
 
 constexpr int32_t kHeadRows = 64;   // rows of logits that are computed and used at a time
@@ -69,22 +92,15 @@ struct AttentionPiece {
   int32_t first_position;
 };
 
-// Largest logit that a thread has seen for a row.
-struct BestToken {
-  float value;
-  int32_t token;
-  bool finite;
-};
-
 // The present step and the memory that ops hand results through.
 struct StepState {
   const StepInput* input = nullptr;
   StepOutput* output = nullptr;
-  std::vector<int32_t> positions;        // [T]
-  std::vector<int32_t> blocks;           // [T] block that holds the token
-  std::vector<AttentionPiece> pieces;    // all of the step, longest context first
-  std::vector<float> cos, sin;           // [ropes][T][D/2]
-  int32_t first_head_row = 0;            // the slice of StepInput::rows that the head works on
+  std::vector<int32_t> positions;      // [T]
+  std::vector<int32_t> blocks;         // [T] block that holds the token
+  std::vector<AttentionPiece> pieces;  // all of the step, longest context first
+  std::vector<float> cos, sin;         // [ropes][T][D/2]
+  int32_t first_head_row = 0;          // the slice of StepInput::rows that the head works on
   int32_t num_head_rows = 0;
 };
 
@@ -95,6 +111,7 @@ struct Worker {
   Buffer attention_scratch;  // for KernelTable::attention, then the item's output rows
   Buffer rows;               // kMaxRows rows of one head: queries, or keys and values
   std::unique_ptr<Sampler> sampler;
+  GemmInput::Lists outliers;
   std::vector<BestToken> best;  // [kHeadRows] of the tiles that this thread has done
 };
 
@@ -115,8 +132,9 @@ class Op {
   const char* name() const { return name_; }
 
  protected:
-  // Calls body(task, next task or -1) for tasks 0 .. num_tasks - 1, shared among the threads in batches.
-  // The next batch is claimed before the present one is done, so that its weights can be prefetched.
+  // Calls body(task, next task or -1) for tasks 0 .. num_tasks - 1, shared among the threads in
+  // batches. The next batch is claimed before the present one is done, so that its weights can be
+  // prefetched.
   template <class Body>
   void for_tasks(int64_t num_tasks, int64_t batch, Body body) {
     int64_t begin = claims_.next.fetch_add(batch, std::memory_order_relaxed);
@@ -140,7 +158,8 @@ class Op {
   Claims claims_;
 };
 
-// Runs gemm over `rows` rows of a tile, four at a time: epilogue(first row, number of rows, out[rows][32]).
+// Runs gemm over `rows` rows of a tile, four at a time: epilogue(first row, number of rows,
+// out[rows][32]).
 template <class Epilogue>
 void for_row_blocks(const KernelTable& kernels, const ActView& acts, const Linear::Tile& tile,
                     int64_t tile_size, const uint8_t* next_tile, int64_t begin, int64_t end,
@@ -148,7 +167,8 @@ void for_row_blocks(const KernelTable& kernels, const ActView& acts, const Linea
   alignas(64) float out[kMaxRows * kTileCols];
   const int64_t num_blocks = (end - begin + kMaxRows - 1) / kMaxRows;
   // The next tile arrives while this one is multiplied; the lines are spread over the row blocks.
-  const int64_t lines = next_tile == nullptr ? 0 : (tile_size / kLine + num_blocks - 1) / num_blocks;
+  const int64_t lines =
+      next_tile == nullptr ? 0 : (tile_size / kLine + num_blocks - 1) / num_blocks;
   const int64_t total_lines = tile_size / kLine;
   int64_t done = 0;
   for (int64_t row = begin; row < end; row += kMaxRows) {

@@ -6,8 +6,6 @@
 namespace octavo {
 namespace {
 
-
-
 class QkvOp final : public Op {
  public:
   QkvOp(const OpContext& context, const QkvWeights& weights, const Acts* src, int32_t layer,
@@ -25,14 +23,16 @@ class QkvOp final : public Op {
     const int64_t chunks = (step.input->num_tokens + kRowChunk - 1) / kRowChunk;
     // The KV heads come first: they are twice the work of a query head.
     const int64_t heads = shape.num_kv_heads + shape.num_heads;
+    GemmInput input(*src_, &worker.outliers);
     for_tasks(chunks * heads, 1, [&](int64_t task, int64_t next) {
       const int64_t begin = task / heads * kRowChunk;
       const int64_t end = std::min<int64_t>(begin + kRowChunk, step.input->num_tokens);
       const int64_t next_head = next < 0 ? -1 : next % heads;
       if (task % heads < shape.num_kv_heads) {
-        key_value_head(step, worker, task % heads, begin, end, next_head);
+        key_value_head(step, worker, input.rows(begin, end), task % heads, begin, end, next_head);
       } else {
-        query_head(step, worker, task % heads - shape.num_kv_heads, begin, end, next_head);
+        query_head(step, worker, input.rows(begin, end), task % heads - shape.num_kv_heads, begin,
+                   end, next_head);
       }
     });
   }
@@ -48,7 +48,8 @@ class QkvOp final : public Op {
   }
 
   // rows[.][head_width] = the head's projection of up to four rows.
-  void project(int64_t head, int64_t begin, int64_t end, int64_t next_head, float* rows) const {
+  void project(const ActView& acts, int64_t head, int64_t begin, int64_t end, int64_t next_head,
+               float* rows) const {
     const int64_t width = head_width();
     for (int64_t t = 0; t < tiles_per_head_; ++t) {
       const int64_t i = head * tiles_per_head_ + t;
@@ -57,7 +58,7 @@ class QkvOp final : public Op {
                             : next_head >= 0
                                 ? weights_.linear->tile(next_head * tiles_per_head_).data
                                 : nullptr;
-      for_row_blocks(*context_.kernels, src_->view(), tile,
+      for_row_blocks(*context_.kernels, acts, tile,
                      tile_bytes(tile.format, weights_.linear->padded_k()), next, begin, end,
                      [&](int64_t row, int64_t num_rows, const float* out) {
                        for (int64_t r = 0; r < num_rows; ++r) {
@@ -84,13 +85,13 @@ class QkvOp final : public Op {
     context_.kernels->rope(x, step.cos.data() + offset, step.sin.data() + offset, half);
   }
 
-  void query_head(StepState& step, Worker& worker, int64_t head, int64_t begin, int64_t end,
-                  int64_t next_head) const {
+  void query_head(StepState& step, Worker& worker, const ActView& acts, int64_t head, int64_t begin,
+                  int64_t end, int64_t next_head) const {
     const ModelShape& shape = context_.shape;
     const int64_t width = head_width(), dim = shape.padded_head_dim();
     float* rows = worker.rows.as<float>();
     const int64_t next = next_head < 0 ? -1 : matrix_head(next_head);
-    project(head, begin, end, next, rows);
+    project(acts, head, begin, end, next, rows);
     // Scores are used as powers of 2.
     const float scale = shape.attention_scale * 1.4426950408889634f;
     for (int64_t row = begin; row < end; ++row) {
@@ -101,16 +102,16 @@ class QkvOp final : public Op {
     }
   }
 
-  void key_value_head(StepState& step, Worker& worker, int64_t head, int64_t begin, int64_t end,
-                      int64_t next_head) const {
+  void key_value_head(StepState& step, Worker& worker, const ActView& acts, int64_t head,
+                      int64_t begin, int64_t end, int64_t next_head) const {
     const ModelShape& shape = context_.shape;
     const int64_t width = head_width();
     float* keys = worker.rows.as<float>();
     float* values = keys + kRowChunk * width;
     const int64_t key_head = shape.num_heads + head;
     const int64_t value_head = key_head + shape.num_kv_heads;
-    project(key_head, begin, end, value_head, keys);
-    project(value_head, begin, end, next_head < 0 ? -1 : matrix_head(next_head), values);
+    project(acts, key_head, begin, end, value_head, keys);
+    project(acts, value_head, begin, end, next_head < 0 ? -1 : matrix_head(next_head), values);
     for (int64_t row = begin; row < end; ++row) {
       norm_and_turn(step, row, weights_.key_norm, keys + (row - begin) * width);
       context_.kernels->write_kv(kv_, step.blocks[row], step.positions[row] % shape.block_size,
@@ -155,8 +156,7 @@ class AttentionOp final : public Op {
     float* out = worker.attention_scratch.as<float>();
     AttentionItem item;
     item.kv = kv_;
-    item.block_table =
-        step.input->block_tables + step.input->sequences[piece.sequence].first_block;
+    item.block_table = step.input->block_tables + step.input->sequences[piece.sequence].first_block;
     item.kv_head = kv_head;
     item.first_position = piece.first_position;
     item.num_tokens = piece.num_tokens;

@@ -1,8 +1,8 @@
 // The output head: logits of the rows that need them, in slices, and what is drawn from them.
 //
-// A row that only wants its most likely token never has its logits written to memory: the largest of each
-// tile is kept per thread and merged, by value and then by lower token id, which any order of tiles gives
-// alike.
+// A row that only wants its most likely token never has its logits written to memory: the largest
+// of each tile is kept per thread and merged, by value and then by lower token id, which any order
+// of tiles gives alike.
 #include <algorithm>
 #include <cstring>
 #include <limits>
@@ -72,13 +72,14 @@ class HeadLogitsOp final : public Op {
     const KernelTable& kernels = *head_->context.kernels;
     const Linear& linear = head_->linear;
     const int64_t tiles = linear.num_tiles();
+    GemmInput input(head_->acts, &worker.outliers);
     bool plain[kHeadRows];
     for (int64_t row = 0; row < step.num_head_rows; ++row) plain[row] = head_->is_plain(step, row);
     for_tasks(tiles, batch_size(tiles, worker), [&](int64_t t, int64_t next) {
       const Linear::Tile& tile = linear.tile(t);
       const uint8_t* next_tile = next < 0 ? nullptr : linear.tile(next).data;
-      for_row_blocks(kernels, head_->acts.view(), tile, tile_bytes(tile.format, linear.padded_k()),
-                     next_tile, 0, step.num_head_rows,
+      for_row_blocks(kernels, input.rows(0, step.num_head_rows), tile,
+                     tile_bytes(tile.format, linear.padded_k()), next_tile, 0, step.num_head_rows,
                      [&](int64_t row, int64_t rows, const float* out) {
                        for (int64_t r = 0; r < rows; ++r, out += kTileCols) {
                          if (plain[row + r]) {
@@ -93,17 +94,11 @@ class HeadLogitsOp final : public Op {
   }
 
  private:
-  // A thread meets its tiles in rising order, so a later equal value never replaces an earlier one.
+  // A thread meets its tiles in rising order, as keep_best wants them.
   void keep_best(int64_t tile, const float* out, BestToken* best) const {
     const int64_t first = tile * kTileCols;
-    const int64_t columns =
-        std::min<int64_t>(kTileCols, head_->context.shape.vocab_size - first);
-    float largest;
-    best->finite &= head_->context.kernels->max_of(out, columns, &largest);
-    if (largest > best->value) {
-      best->value = largest;
-      best->token = static_cast<int32_t>(first + head_->context.kernels->argmax(out, columns));
-    }
+    const int64_t columns = std::min<int64_t>(kTileCols, head_->context.shape.vocab_size - first);
+    head_->context.kernels->keep_best(out, columns, static_cast<int32_t>(first), best);
   }
 
   const std::shared_ptr<HeadState> head_;
@@ -126,15 +121,15 @@ class FinishOp final : public Op {
  private:
   void merge_best(StepState& step, int64_t row) const {
     BestToken best{-std::numeric_limits<float>::infinity(), 0, true};
-    bool finite = true;
+    bool drawable = true;
     for (const Worker& w : *head_->workers) {
       const BestToken& b = w.best[row];
-      finite &= b.finite;
+      drawable &= b.drawable;
       if (b.value > best.value || (b.value == best.value && b.token < best.token)) best = b;
     }
     const int32_t draw = head_->request(step, row).first_draw;
     step.output->tokens[draw] = best.token;
-    step.output->errors[draw] = finite ? kNoError : kNotFinite;
+    step.output->errors[draw] = drawable ? kNoError : kNotFinite;
   }
 
   void use_logits(StepState& step, Worker& worker, int64_t row) const {

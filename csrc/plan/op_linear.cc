@@ -6,8 +6,6 @@
 namespace octavo {
 namespace {
 
-
-
 int64_t num_chunks(const StepState& step) {
   return (step.input->num_tokens + kRowChunk - 1) / kRowChunk;
 }
@@ -28,13 +26,15 @@ class ProjectionOp final : public Op {
     const int64_t width = context_.shape.padded_hidden();
     const int64_t tiles = linear_.num_tiles(), tasks = num_chunks(step) * tiles;
     float* dst = to_branch_ ? context_.branch : context_.x;
+    GemmInput input(*src_, &worker.outliers);
     for_tasks(tasks, batch_size(tasks, worker), [&](int64_t task, int64_t next) {
       const int64_t t = task % tiles, begin = task / tiles * kRowChunk;
       const int64_t end = std::min<int64_t>(begin + kRowChunk, step.input->num_tokens);
       const Linear::Tile& tile = linear_.tile(t);
       const uint8_t* next_tile = next < 0 ? nullptr : linear_.tile(next % tiles).data;
-      for_row_blocks(kernels, src_->view(), tile, tile_bytes(tile.format, linear_.padded_k()),
-                     next_tile, begin, end, [&](int64_t row, int64_t rows, float* out) {
+      for_row_blocks(kernels, input.rows(begin, end), tile,
+                     tile_bytes(tile.format, linear_.padded_k()), next_tile, begin, end,
+                     [&](int64_t row, int64_t rows, float* out) {
                        for (int64_t r = 0; r < rows; ++r) {
                          float* to = dst + (row + r) * width + t * kTileCols;
                          float* from = out + r * kTileCols;
@@ -73,27 +73,28 @@ class GateUpOp final : public Op {
 
   void run(StepState& step, Worker& worker) override {
     const int64_t pairs = linear_.num_tiles() / 2, tasks = num_chunks(step) * pairs;
+    GemmInput input(*src_, &worker.outliers);
     for_tasks(tasks, batch_size(tasks, worker), [&](int64_t task, int64_t next) {
       const int64_t begin = task / pairs * kRowChunk;
       const int64_t end = std::min<int64_t>(begin + kRowChunk, step.input->num_tokens);
-      pair(task % pairs, next < 0 ? -1 : next % pairs, begin, end);
+      pair(input.rows(begin, end), task % pairs, next < 0 ? -1 : next % pairs, begin, end);
     });
   }
 
  private:
   // Gate rows are kept until the up rows of the same block are there: 256 rows x 32 floats.
-  void pair(int64_t i, int64_t next, int64_t begin, int64_t end) const {
+  void pair(const ActView& acts, int64_t i, int64_t next, int64_t begin, int64_t end) const {
     const KernelTable& kernels = *context_.kernels;
     const Linear::Tile &gate = linear_.tile(2 * i), &up = linear_.tile(2 * i + 1);
     const uint8_t* next_tile = next < 0 ? nullptr : linear_.tile(2 * next).data;
     const int64_t k = linear_.padded_k();
     alignas(64) float gates[kRowChunk * kTileCols];
-    for_row_blocks(kernels, src_->view(), gate, tile_bytes(up.format, k), up.data, begin, end,
+    for_row_blocks(kernels, acts, gate, tile_bytes(up.format, k), up.data, begin, end,
                    [&](int64_t row, int64_t rows, float* out) {
                      add_bias(2 * i, rows, out);
                      std::copy(out, out + rows * kTileCols, gates + (row - begin) * kTileCols);
                    });
-    for_row_blocks(kernels, src_->view(), up, tile_bytes(gate.format, k), next_tile, begin, end,
+    for_row_blocks(kernels, acts, up, tile_bytes(gate.format, k), next_tile, begin, end,
                    [&](int64_t row, int64_t rows, float* out) {
                      add_bias(2 * i + 1, rows, out);
                      for (int64_t r = 0; r < rows; ++r) {
@@ -122,8 +123,9 @@ class GateUpOp final : public Op {
 
 }  // namespace
 
-std::unique_ptr<Op> make_projection(const OpContext& context, const char* name, const Linear& linear,
-                                    const FloatVector* bias, const Acts* src, bool to_branch) {
+std::unique_ptr<Op> make_projection(const OpContext& context, const char* name,
+                                    const Linear& linear, const FloatVector* bias, const Acts* src,
+                                    bool to_branch) {
   return std::make_unique<ProjectionOp>(context, name, linear, bias, src, to_branch);
 }
 

@@ -6,6 +6,9 @@
 namespace octavo {
 namespace {
 
+// Rows claimed at once: a claim costs as much as a short row.
+int64_t row_batch(const StepState& step) { return step.input->num_tokens < 16 ? 1 : 4; }
+
 class EmbedOp final : public Op {
  public:
   EmbedOp(const OpContext& context, const Linear& embedding, float multiplier,
@@ -19,7 +22,7 @@ class EmbedOp final : public Op {
   void run(StepState& step, Worker&) override {
     const KernelTable& kernels = *context_.kernels;
     const int64_t width = context_.shape.padded_hidden();
-    for_tasks(step.input->num_tokens, 4, [&](int64_t row, int64_t) {
+    for_tasks(step.input->num_tokens, row_batch(step), [&](int64_t row, int64_t) {
       const int32_t token = step.input->token_ids[row];
       const Linear::Tile& tile = embedding_.tile(token / kTileCols);
       float* x = context_.x + row * width;
@@ -59,7 +62,7 @@ class NormOp final : public Op {
     const ModelShape& shape = context_.shape;
     const int64_t width = shape.padded_hidden();
     std::vector<float> normed(width);
-    for_tasks(step.input->num_tokens, 1, [&](int64_t row, int64_t) {
+    for_tasks(step.input->num_tokens, row_batch(step), [&](int64_t row, int64_t) {
       float* x = context_.x + row * width;
       if (post_weight_ != nullptr) {
         kernels.rms_norm(context_.branch + row * width, post_weight_->data(), shape.norm_eps,

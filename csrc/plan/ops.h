@@ -1,5 +1,6 @@
-// The ops of a decoder, in the order of a step: embed; per layer norm, qkv, attention, output projection,
-// norm, gate-up, down projection; then, for slices of the rows that need logits: norm, head, finish.
+// The ops of a decoder, in the order of a step: embed; per layer norm, qkv, attention, output
+// projection, norm, gate-up, down projection; then, for slices of the rows that need logits: norm,
+// head, finish.
 #ifndef OCTAVO_PLAN_OPS_H_
 #define OCTAVO_PLAN_OPS_H_
 
@@ -16,8 +17,8 @@ struct OpContext {
   ModelShape shape;
   uint8_t* kv_pool = nullptr;  // [layer][block][KV head][keys | values]
   float* x = nullptr;          // residual stream [T][padded hidden]
-  float* branch = nullptr;     // output of attention or feed-forward, where it is normed before adding
-  float* queries = nullptr;    // [T][H][padded D], scaled
+  float* branch = nullptr;  // output of attention or feed-forward, where it is normed before adding
+  float* queries = nullptr;  // [T][H][padded D], scaled
 
   KvLayer kv_layer(int32_t layer) const;
   int64_t block_bytes_per_layer() const;
@@ -34,14 +35,15 @@ struct RopeTable {
 std::unique_ptr<Op> make_embed(const OpContext& context, const Linear& embedding, float multiplier,
                                const std::vector<RopeTable>& ropes);
 
-// x += norm(branch, post_weight) if given; dst = norm(x, weight). dst may be nullptr after the last layer.
+// x += norm(branch, post_weight) if given; dst = norm(x, weight). dst may be nullptr after the last
+// layer.
 std::unique_ptr<Op> make_norm(const OpContext& context, const FloatVector* post_weight,
                               const FloatVector* weight, Acts* dst);
 
 struct QkvWeights {
-  const Linear* linear;            // heads q, then k, then v, each padded to whole tiles
-  const FloatVector* bias;         // [(H + 2K) * padded D] or nullptr
-  const FloatVector* query_norm;   // [D] or nullptr
+  const Linear* linear;           // heads q, then k, then v, each padded to whole tiles
+  const FloatVector* bias;        // [(H + 2K) * padded D] or nullptr
+  const FloatVector* query_norm;  // [D] or nullptr
   const FloatVector* key_norm;
 };
 std::unique_ptr<Op> make_qkv(const OpContext& context, const QkvWeights& weights, const Acts* src,
@@ -51,10 +53,12 @@ std::unique_ptr<Op> make_attention(const OpContext& context, int32_t layer, int3
                                    Acts* dst);
 
 // x += src * linear + bias, or, for a layer that norms it first, branch = src * linear + bias.
-std::unique_ptr<Op> make_projection(const OpContext& context, const char* name, const Linear& linear,
-                                    const FloatVector* bias, const Acts* src, bool to_branch);
+std::unique_ptr<Op> make_projection(const OpContext& context, const char* name,
+                                    const Linear& linear, const FloatVector* bias, const Acts* src,
+                                    bool to_branch);
 
-// dst = act(gate) * up; tiles of `linear` alternate gate and up, and so do the 32-number pieces of bias.
+// dst = act(gate) * up; tiles of `linear` alternate gate and up, and so do the 32-number pieces of
+// bias.
 std::unique_ptr<Op> make_gate_up(const OpContext& context, const Linear& linear,
                                  const FloatVector* bias, Activation activation, const Acts* src,
                                  Acts* dst);

@@ -26,25 +26,50 @@ Acts::Acts(int64_t max_rows, int64_t k, ActFormat format) : format_(format), k_(
     buffer_.bf16 = memory_.as<uint16_t>();
   } else {
     const int64_t scales = aligned(chunks * sizeof(float));
-    memory_ = Buffer(aligned(numbers) + 2 * scales + aligned(2 * chunks * sizeof(int32_t)));
+    memory_ =
+        Buffer(aligned(numbers) + 3 * scales + aligned(2 * chunks * sizeof(int32_t)) + chunks);
     uint8_t* p = memory_.data();
     buffer_.q = reinterpret_cast<int8_t*>(p), p += aligned(numbers);
     buffer_.scale = reinterpret_cast<float*>(p), p += scales;
     buffer_.sum = reinterpret_cast<float*>(p), p += scales;
-    buffer_.sum16 = reinterpret_cast<int32_t*>(p);
+    buffer_.outlier = reinterpret_cast<float*>(p), p += scales;
+    buffer_.sum16 = reinterpret_cast<int32_t*>(p), p += aligned(2 * chunks * sizeof(int32_t));
+    buffer_.outlier_at = p;
   }
 }
 
-ActView Acts::view() const {
-  ActView v;
-  v.f32 = buffer_.f32;
-  v.bf16 = buffer_.bf16;
-  v.q = buffer_.q;
-  v.scale = buffer_.scale;
-  v.sum = buffer_.sum;
-  v.sum16 = buffer_.sum16;
-  v.k = k_;
-  return v;
+const ActView& GemmInput::rows(int64_t begin, int64_t end) {
+  if (begin == begin_) return view_;
+  begin_ = begin;
+  const ActBuffer& buffer = acts_.buffer();
+  view_.f32 = buffer.f32;
+  view_.bf16 = buffer.bf16;
+  view_.q = buffer.q;
+  view_.scale = buffer.scale;
+  view_.sum = buffer.sum;
+  view_.sum16 = buffer.sum16;
+  view_.k = acts_.k();
+  if (acts_.format() == ActFormat::kQ8) collect(begin, end);
+  return view_;
+}
+
+void GemmInput::collect(int64_t begin, int64_t end) {
+  const ActBuffer& buffer = acts_.buffer();
+  lists_.outliers.clear();
+  lists_.first.assign(1, 0);
+  for (int64_t row = begin; row < end; ++row) {
+    for (int64_t k = 0; k < acts_.k(); k += kGroup) {
+      const int64_t chunk = acts_.chunk(row, k);
+      if (buffer.outlier[chunk] != 0.0f) {
+        lists_.outliers.push_back(
+            {static_cast<int32_t>(k + buffer.outlier_at[chunk]), buffer.outlier[chunk]});
+      }
+    }
+    lists_.first.push_back(static_cast<int32_t>(lists_.outliers.size()));
+  }
+  view_.outliers = lists_.outliers.data();
+  view_.first_outlier = lists_.first.data();
+  view_.first_listed = begin;
 }
 
 Plan::Plan(const ModelShape& shape, const KernelTable& kernels, int num_threads)
@@ -76,8 +101,8 @@ Plan::Plan(const ModelShape& shape, const KernelTable& kernels, int num_threads)
     Worker& w = workers_[t];
     w.index = t;
     w.count = num_threads;
-    w.attention_scratch = Buffer(max_rows * dim * sizeof(float) +
-                                 attention_scratch_bytes(max_rows, dim));
+    w.attention_scratch =
+        Buffer(max_rows * dim * sizeof(float) + attention_scratch_bytes(max_rows, dim));
     w.rows = Buffer(2 * kRowChunk * head_width * sizeof(float));
     w.sampler = std::make_unique<Sampler>(kernels, shape.vocab_size);
   }
@@ -116,9 +141,9 @@ Acts* Plan::acts_for(Role role, int reader) {
   auto it = acts_.find(key);
   if (it == acts_.end()) {
     it = acts_
-             .emplace(std::piecewise_construct, std::forward_as_tuple(key),
-                      std::forward_as_tuple(context_.shape.max_tokens, linear.padded_k(),
-                                            linear.acts()))
+             .emplace(
+                 std::piecewise_construct, std::forward_as_tuple(key),
+                 std::forward_as_tuple(context_.shape.max_tokens, linear.padded_k(), linear.acts()))
              .first;
   }
   return &it->second;
@@ -223,24 +248,23 @@ void Plan::copy_blocks(const StepInput& input) {
 
 void Plan::split_attention(const StepInput& input) {
   const ModelShape& shape = context_.shape;
-  const int32_t most = attention_tokens_per_item(shape.group(),
-                                                 static_cast<int32_t>(shape.padded_head_dim()));
+  const int32_t most =
+      attention_tokens_per_item(shape.group(), static_cast<int32_t>(shape.padded_head_dim()));
   step_.pieces.clear();
   for (int32_t s = 0; s < input.num_sequences; ++s) {
     const SequenceStep& seq = input.sequences[s];
     for (int32_t i = 0; i < seq.num_tokens; i += most) {
-      step_.pieces.push_back({s, seq.first_row + i, std::min(most, seq.num_tokens - i),
-                              seq.first_position + i});
+      step_.pieces.push_back(
+          {s, seq.first_row + i, std::min(most, seq.num_tokens - i), seq.first_position + i});
     }
   }
   // Longest first, so that no thread begins a long piece when the others are done.
   auto cost = [](const AttentionPiece& p) {
     return int64_t{p.num_tokens} * (p.first_position + p.num_tokens);
   };
-  std::stable_sort(step_.pieces.begin(), step_.pieces.end(),
-                   [&](const AttentionPiece& a, const AttentionPiece& b) {
-                     return cost(a) > cost(b);
-                   });
+  std::stable_sort(
+      step_.pieces.begin(), step_.pieces.end(),
+      [&](const AttentionPiece& a, const AttentionPiece& b) { return cost(a) > cost(b); });
 }
 
 }  // namespace octavo

@@ -1,7 +1,7 @@
 // A model on this machine: packed weights, the block pool, and the list of ops that a step runs.
 //
-// Built once: linears and vectors are added and packed, then ops in order, then `run` for every step.
-// Nothing about a step's shape is fixed; batch, lengths and tables are read from StepInput.
+// Built once: linears and vectors are added and packed, then ops in order, then `run` for every
+// step. Nothing about a step's shape is fixed; batch, lengths and tables are read from StepInput.
 #ifndef OCTAVO_PLAN_PLAN_H_
 #define OCTAVO_PLAN_PLAN_H_
 
@@ -29,8 +29,8 @@ class Plan {
   int add_vector(std::vector<float> values);  // padded by the caller
   int add_rope(RopeTable rope);
 
-  // --- ops, in the order of the step. Vectors and linears by number; -1: none. `reader` is the linear that
-  // multiplies what the op writes: it decides the form of the activations.
+  // --- ops, in the order of the step. Vectors and linears by number; -1: none. `reader` is the
+  // linear that multiplies what the op writes: it decides the form of the activations.
   void add_embed(int embedding, float multiplier);
   void add_norm(int post_weight, int weight, int reader);
   void add_qkv(int linear, int bias, int query_norm, int key_norm, int layer, int rope);
@@ -60,7 +60,7 @@ class Plan {
   ThreadPool threads_;
   Buffer pool_memory_;
   Buffer rows_memory_;
-  std::deque<Linear> linears_;       // deques: ops keep pointers to what is in them
+  std::deque<Linear> linears_;  // deques: ops keep pointers to what is in them
   std::deque<FloatVector> vectors_;
   std::map<std::pair<Role, ActFormat>, Acts> acts_;
   std::vector<RopeTable> ropes_;

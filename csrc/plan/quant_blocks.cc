@@ -20,8 +20,8 @@ void set_scale(QuantGroup& g, float scale, float minimum) {
   g.minimum[0] = g.minimum[1] = minimum;
 }
 
-// 16 bytes hold 32 nibbles: numbers 0..15 in the low halves, 16..31 in the high ones. `high_bits` adds a
-// fifth bit to each.
+// 16 bytes hold 32 nibbles: numbers 0..15 in the low halves, 16..31 in the high ones. `high_bits`
+// adds a fifth bit to each.
 void decode_nibbles(const uint8_t* p, uint32_t high_bits, int offset, QuantGroup& g) {
   for (int i = 0; i < 16; ++i) {
     g.q[i] = static_cast<int16_t>(((p[i] & 0x0f) | ((high_bits >> i) & 1) << 4) - offset);
@@ -40,7 +40,8 @@ void decode_k_scale(const uint8_t* s, int j, int* scale, int* minimum) {
   }
 }
 
-// Q4_K: d, dmin, 12 bytes of scales, 128 bytes of nibbles. Q5_K: 32 bytes of fifth bits before them.
+// Q4_K: d, dmin, 12 bytes of scales, 128 bytes of nibbles. Q5_K: 32 bytes of fifth bits before
+// them.
 QuantGroup decode_k45(const uint8_t* block, int j, bool five_bits) {
   QuantGroup g;
   int scale, minimum;
@@ -86,17 +87,27 @@ bool is_float(QuantType type) {
 
 int64_t row_bytes(QuantType type, int64_t k) {
   switch (type) {
-    case QuantType::kF32: return k * 4;
+    case QuantType::kF32:
+      return k * 4;
     case QuantType::kF16:
-    case QuantType::kBF16: return k * 2;
-    case QuantType::kQ4_0: return k / 32 * 18;
-    case QuantType::kQ4_1: return k / 32 * 20;
-    case QuantType::kQ5_0: return k / 32 * 22;
-    case QuantType::kQ5_1: return k / 32 * 24;
-    case QuantType::kQ8_0: return k / 32 * 34;
-    case QuantType::kQ4_K: return k / 256 * 144;
-    case QuantType::kQ5_K: return k / 256 * 176;
-    case QuantType::kQ6_K: return k / 256 * 210;
+    case QuantType::kBF16:
+      return k * 2;
+    case QuantType::kQ4_0:
+      return k / 32 * 18;
+    case QuantType::kQ4_1:
+      return k / 32 * 20;
+    case QuantType::kQ5_0:
+      return k / 32 * 22;
+    case QuantType::kQ5_1:
+      return k / 32 * 24;
+    case QuantType::kQ8_0:
+      return k / 32 * 34;
+    case QuantType::kQ4_K:
+      return k / 256 * 144;
+    case QuantType::kQ5_K:
+      return k / 256 * 176;
+    case QuantType::kQ6_K:
+      return k / 256 * 210;
   }
   return 0;
 }
@@ -119,11 +130,13 @@ uint16_t float_to_half(float value) {
   const uint16_t sign = std::signbit(value) ? 0x8000 : 0;
   const float magnitude = std::fabs(value);
   if (!(magnitude < 65520.0f)) return sign | (magnitude != magnitude ? 0x7e00 : 0x7c00);
-  if (magnitude < 6.103515625e-5f) {  // subnormal: units of 2^-24; the nearest may be the first normal
-    return static_cast<uint16_t>(sign | static_cast<int>(std::nearbyint(std::ldexp(magnitude, 24))));
+  if (magnitude <
+      6.103515625e-5f) {  // subnormal: units of 2^-24; the nearest may be the first normal
+    return static_cast<uint16_t>(sign |
+                                 static_cast<int>(std::nearbyint(std::ldexp(magnitude, 24))));
   }
   int exponent;
-  const float mantissa = std::frexp(magnitude, &exponent);  // in [0.5, 1)
+  const float mantissa = std::frexp(magnitude, &exponent);                          // in [0.5, 1)
   const int fraction = static_cast<int>(std::nearbyint(std::ldexp(mantissa, 11)));  // 1024 .. 2048
   // A fraction of 2048 carries into the exponent by itself.
   return static_cast<uint16_t>(sign | (((exponent + 14) << 10) + (fraction - 1024)));
@@ -168,12 +181,16 @@ QuantGroup decode_group(QuantType type, const uint8_t* row, int64_t index) {
       for (int i = 0; i < 32; ++i) g.q[i] = static_cast<int8_t>(p[2 + i]);
       return g;
     }
-    case QuantType::kQ4_K: return decode_k45(row + index / 8 * 144, index % 8, false);
-    case QuantType::kQ5_K: return decode_k45(row + index / 8 * 176, index % 8, true);
-    case QuantType::kQ6_K: return decode_k6(row + index / 8 * 210, index % 8);
+    case QuantType::kQ4_K:
+      return decode_k45(row + index / 8 * 144, index % 8, false);
+    case QuantType::kQ5_K:
+      return decode_k45(row + index / 8 * 176, index % 8, true);
+    case QuantType::kQ6_K:
+      return decode_k6(row + index / 8 * 210, index % 8);
     case QuantType::kF32:
     case QuantType::kF16:
-    case QuantType::kBF16: break;  // not quantized: callers use dequantize_row
+    case QuantType::kBF16:
+      break;  // not quantized: callers use dequantize_row
   }
   return g;
 }

@@ -44,8 +44,7 @@ Sampler::Sampler(const KernelTable& kernels, int64_t vocab_size)
 
 DrawError Sampler::draw(const float* logits, const Draw& draw, const StepInput& input,
                         int32_t* token) {
-  float largest_logit;
-  if (!kernels_.max_of(logits, vocab_size_, &largest_logit)) return kNotFinite;
+  if (!kernels_.is_drawable(logits, vocab_size_)) return kNotFinite;
   std::copy(logits, logits + vocab_size_, z_.begin());
   apply_masks(draw, input);
   apply_penalties(draw, input);
@@ -55,8 +54,8 @@ DrawError Sampler::draw(const float* logits, const Draw& draw, const StepInput& 
     *token = static_cast<int32_t>(best);
     return kNoError;
   }
-  kernels_.exp_scaled(z_.data(), z_[best], 1.0f / draw.temperature,
-                      static_cast<int64_t>(z_.size()), p_.data());
+  kernels_.exp_scaled(z_.data(), z_[best], 1.0f / draw.temperature, static_cast<int64_t>(z_.size()),
+                      p_.data());
   // The most likely token has weight 1, so min_p is a bound on the weights as they are.
   kept_.clear();
   for (int64_t i = 0; i < vocab_size_; ++i) {
@@ -66,8 +65,7 @@ DrawError Sampler::draw(const float* logits, const Draw& draw, const StepInput& 
   if (draw.top_p < 1.0f) keep_top_p(static_cast<double>(draw.top_p));
   double total = 0.0;
   for (int32_t id : kept_) total += static_cast<double>(p_[id]);
-  const double bound =
-      uniform_random(draw.seed, static_cast<uint32_t>(draw.output_index)) * total;
+  const double bound = uniform_random(draw.seed, static_cast<uint32_t>(draw.output_index)) * total;
   double sum = 0.0;
   *token = kept_.back();  // if rounding leaves the last sum at the bound
   for (int32_t id : kept_) {
@@ -126,9 +124,8 @@ void Sampler::keep_top_k(int32_t top_k) {
   if (static_cast<int64_t>(kept_.size()) == vocab_size_) {
     largest(z_.data(), top_k, &kept_);
   } else {
-    std::nth_element(kept_.begin(), kept_.begin() + top_k, kept_.end(), [&](int32_t a, int32_t b) {
-      return z_[a] != z_[b] ? z_[a] > z_[b] : a < b;
-    });
+    std::nth_element(kept_.begin(), kept_.begin() + top_k, kept_.end(),
+                     [&](int32_t a, int32_t b) { return z_[a] != z_[b] ? z_[a] > z_[b] : a < b; });
     kept_.resize(top_k);
   }
   std::sort(kept_.begin(), kept_.end());
@@ -156,9 +153,8 @@ void Sampler::keep_top_p(double top_p) {
     if (bin < crossing) kept.push_back(id);
     if (bin == crossing) last.push_back(id);
   }
-  std::sort(last.begin(), last.end(), [&](int32_t a, int32_t b) {
-    return p_[a] != p_[b] ? p_[a] > p_[b] : a < b;
-  });
+  std::sort(last.begin(), last.end(),
+            [&](int32_t a, int32_t b) { return p_[a] != p_[b] ? p_[a] > p_[b] : a < b; });
   for (int32_t id : last) {
     if (above >= wanted && !kept.empty()) break;
     kept.push_back(id);

@@ -1,8 +1,8 @@
 // From a row of logits to a token.
 //
 // Order: allowed, banned and biased ids; repetition, frequency and presence penalties; temperature;
-// min_p; top_k; top_p; one draw. Ties go to the lower id. The random number depends on the seed and the
-// number of tokens before only: Philox4x32-10 (Salmon et al., SC 2011).
+// min_p; top_k; top_p; one draw. Ties go to the lower id. The random number depends on the seed and
+// the number of tokens before only: Philox4x32-10 (Salmon et al., SC 2011).
 #ifndef OCTAVO_PLAN_SAMPLER_H_
 #define OCTAVO_PLAN_SAMPLER_H_
 

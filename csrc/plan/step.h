@@ -19,9 +19,9 @@ struct RowRequest {
   int32_t row;
   int32_t first_draw;
   int32_t num_draws;
-  int32_t target;      // token whose log-probability is wanted; -1: none
-  int32_t num_top;     // alternatives to report for the target
-  int32_t first_top;   // where they go in StepOutput::top_ids
+  int32_t target;     // token whose log-probability is wanted; -1: none
+  int32_t num_top;    // alternatives to report for the target
+  int32_t first_top;  // where they go in StepOutput::top_ids
 };
 
 // Stretch of StepInput::ids.
@@ -43,7 +43,7 @@ struct Draw {
   float repetition_penalty;
   float frequency_penalty;
   float presence_penalty;
-  IdRange prompt;   // only if a penalty needs them
+  IdRange prompt;  // only if a penalty needs them
   IdRange output;
   IdRange allowed;  // count -1: all
   IdRange banned;
@@ -79,11 +79,11 @@ struct StepInput {
 enum DrawError : int32_t { kNoError = 0, kNotFinite = 1, kNothingLeft = 2 };
 
 struct StepOutput {
-  int32_t* tokens = nullptr;       // [num_draws]
-  int32_t* errors = nullptr;       // [num_draws] DrawError
-  float* logprobs = nullptr;       // [num_draws], then [num_rows] for the targets
-  int32_t* ranks = nullptr;        // likewise
-  int32_t* top_ids = nullptr;      // by first_top
+  int32_t* tokens = nullptr;   // [num_draws]
+  int32_t* errors = nullptr;   // [num_draws] DrawError
+  float* logprobs = nullptr;   // [num_draws], then [num_rows] for the targets
+  int32_t* ranks = nullptr;    // likewise
+  int32_t* top_ids = nullptr;  // by first_top
   float* top_logprobs = nullptr;
 };
 

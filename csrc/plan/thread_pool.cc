@@ -8,8 +8,8 @@ namespace {
 // About 24 ns each on the machines measured.
 inline void pause() { __builtin_ia32_pause(); }
 
-// Pauses before giving the processor away inside a run: another process may need it to let the thread
-// that we wait for go on.
+// Pauses before giving the processor away inside a run: another process may need it to let the
+// thread that we wait for go on.
 constexpr int kSpinsInRun = 4000;
 // Pauses between runs before sleeping; waking from sleep costs about 25 microseconds.
 constexpr int kSpinsBetweenRuns = 8000;

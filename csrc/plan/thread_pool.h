@@ -11,8 +11,8 @@
 
 namespace octavo {
 
-// The caller is thread 0. Between runs the others spin for a short while, since the next step usually
-// comes at once, then sleep, so that an idle server uses no processor.
+// The caller is thread 0. Between runs the others spin for a short while, since the next step
+// usually comes at once, then sleep, so that an idle server uses no processor.
 class ThreadPool {
  public:
   explicit ThreadPool(int num_threads);
@@ -37,8 +37,8 @@ class ThreadPool {
   void worker(int thread);
 
   const int size_;
-  Word start_;                      // number of runs begun; workers wait for it to grow
-  Word release_;                    // barriers passed
+  Word start_;                       // number of runs begun; workers wait for it to grow
+  Word release_;                     // barriers passed
   std::unique_ptr<Word[]> arrived_;  // per thread: barriers reached
   std::vector<uint32_t> passed_;     // per thread, its own: barriers passed
   const std::function<void(int)>* body_ = nullptr;

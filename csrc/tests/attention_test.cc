@@ -1,4 +1,5 @@
-// Paged attention against a softmax in double over scattered blocks, with poison in every unused slot.
+// Paged attention against a softmax in double over scattered blocks, with poison in every unused
+// slot.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -27,7 +28,8 @@ struct PagedSequence {
     kv.bf16 = bf16;
     poison();
     std::iota(table.begin(), table.end(), 0);
-    std::shuffle(table.begin(), table.end(), Random(seed + block));  // not the generator of the numbers
+    std::shuffle(table.begin(), table.end(),
+                 Random(seed + block));  // not the generator of the numbers
     for (float& k : keys) k = uniform(random, -1.0f, 1.0f);
     for (float& v : values) v = uniform(random, -1.0f, 1.0f);
     for (int64_t t = 0; t < length; ++t) {
@@ -54,8 +56,8 @@ struct PagedSequence {
     }
   }
 
-  std::vector<float> attend(const std::vector<float>& q, int32_t first, int32_t tokens, int32_t group,
-                            int32_t head, int32_t window) const {
+  std::vector<float> attend(const std::vector<float>& q, int32_t first, int32_t tokens,
+                            int32_t group, int32_t head, int32_t window) const {
     const int64_t rows = int64_t{tokens} * group;
     Aligned<uint8_t> scratch(attention_scratch_bytes(rows, kv.head_dim));
     std::vector<float> out(rows * kv.head_dim);
@@ -86,8 +88,8 @@ struct PagedSequence {
 };
 
 // Softmax in double; scores are powers of two, as the kernel's queries are scaled.
-std::vector<double> reference(const PagedSequence& s, const float* q, int32_t position, int32_t heads,
-                              int32_t head, int32_t window) {
+std::vector<double> reference(const PagedSequence& s, const float* q, int32_t position,
+                              int32_t heads, int32_t head, int32_t window) {
   const int32_t dim = s.kv.head_dim;
   const int32_t from = window > 0 ? std::max(0, position - window + 1) : 0;
   std::vector<double> scores, out(dim, 0.0);
@@ -121,12 +123,13 @@ void check_against_reference(bool bf16, int32_t block, int32_t dim, int32_t grou
     for (int32_t g = 0; g < group; ++g) {
       const std::vector<double> wanted = reference(s, &q[g * dim], length - 1, heads, 1, window);
       for (int32_t i = 0; i < dim; ++i) {
-        // bfloat16 keeps 8 bits of q, k, v and of the weights. In float a score, a sum of D products
-        // below 1, is wrong by at most D * D * 2^-25 or so, and so is the weight that it is the exponent of.
+        // bfloat16 keeps 8 bits of q, k, v and of the weights. In float a score, a sum of D
+        // products below 1, is wrong by at most D * D * 2^-25 or so, and so is the weight that it
+        // is the exponent of.
         const double bound = bf16 ? 2e-2 : 2e-7 * (10 + dim);
         CHECK(std::fabs(got[g * dim + i] - wanted[i]) < bound,
-              "bf16 %d block %d dim %d length %d window %d: %g != %g", bf16, block, dim, length, window,
-              static_cast<double>(got[g * dim + i]), wanted[i]);
+              "bf16 %d block %d dim %d length %d window %d: %g != %g", bf16, block, dim, length,
+              window, static_cast<double>(got[g * dim + i]), wanted[i]);
       }
     }
   }
@@ -152,7 +155,8 @@ TEST(attention_bits_do_not_depend_on_company_or_blocks) {
       const int32_t length = 650;
       std::vector<std::vector<float>> alone(length);
       for (int32_t block : {16, 32, 64, 128}) {
-        PagedSequence s(length, heads, dim, block, bf16, 5);  // the same numbers for every block size
+        PagedSequence s(length, heads, dim, block, bf16,
+                        5);  // the same numbers for every block size
         std::vector<float> q(int64_t{length} * group * dim);
         Random random(9);
         for (float& x : q) x = uniform(random, -1.0f, 1.0f);
@@ -178,7 +182,8 @@ TEST(attention_bits_do_not_depend_on_company_or_blocks) {
 }
 
 TEST(attention_takes_a_late_maximum) {
-  // The largest score comes last, far above the rest: all that was summed before shrinks to nothing.
+  // The largest score comes last, far above the rest: all that was summed before shrinks to
+  // nothing.
   PagedSequence s(600, 1, 16, 16, false, 3);
   std::vector<float> q(16, 0.0f);
   q[0] = 100.0f;

@@ -1,5 +1,5 @@
-// A small test harness: TEST registers a function, CHECK counts and reports. The tests run under every
-// instruction set that the processor has, and under sanitizers, without Python.
+// A small test harness: TEST registers a function, CHECK counts and reports. The tests run under
+// every instruction set that the processor has, and under sanitizers, without Python.
 #ifndef OCTAVO_TESTS_CHECK_H_
 #define OCTAVO_TESTS_CHECK_H_
 
@@ -24,30 +24,32 @@ struct Register {
   Register(const char* name, void (*body)()) { cases().push_back({name, body}); }
 };
 
-#define TEST(name)                                            \
-  static void name();                                         \
+#define TEST(name)                                              \
+  static void name();                                           \
   static ::octavo::test::Register register_##name(#name, name); \
   static void name()
 
-#define CHECK(condition, ...)                                                       \
-  do {                                                                              \
-    if (!(condition)) {                                                             \
-      ++::octavo::test::failures();                                                 \
-      std::printf("  %s:%d: CHECK(%s) failed: ", __FILE__, __LINE__, #condition);   \
-      std::printf(__VA_ARGS__);                                                     \
-      std::printf("\n");                                                            \
-    }                                                                               \
+#define CHECK(condition, ...)                                                     \
+  do {                                                                            \
+    if (!(condition)) {                                                           \
+      ++::octavo::test::failures();                                               \
+      std::printf("  %s:%d: CHECK(%s) failed: ", __FILE__, __LINE__, #condition); \
+      std::printf(__VA_ARGS__);                                                   \
+      std::printf("\n");                                                          \
+    }                                                                             \
   } while (false)
 
 inline bool same_bits(const float* a, const float* b, int64_t n) {
   return std::memcmp(a, b, n * sizeof(float)) == 0;
 }
 
-// Memory on a cache line, as the kernels want it, exactly as long as asked so that sanitizers see overruns.
+// Memory on a cache line, as the kernels want it, exactly as long as asked so that sanitizers see
+// overruns.
 template <class T>
 class Aligned {
  public:
-  explicit Aligned(int64_t n) : data_(static_cast<T*>(::operator new(n * sizeof(T), kAlignment))), n_(n) {
+  explicit Aligned(int64_t n)
+      : data_(static_cast<T*>(::operator new(n * sizeof(T), kAlignment))), n_(n) {
     std::memset(static_cast<void*>(data_), 0, n * sizeof(T));
   }
   ~Aligned() { ::operator delete(data_, kAlignment); }

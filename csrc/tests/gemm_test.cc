@@ -1,4 +1,5 @@
-// Every GEMM kernel against sums in double, and against itself: a row's bits do not depend on its company.
+// Every GEMM kernel against sums in double, and against itself: a row's bits do not depend on its
+// company.
 #include <cmath>
 
 #include "kernels/kernel_table.h"
@@ -37,8 +38,8 @@ std::vector<uint8_t> random_rows(QuantType type, int64_t rows, int64_t k, Random
         std::memcpy(row + 2 * i, &h, 2);
       }
     } else {
-      const bool k_block = type == QuantType::kQ4_K || type == QuantType::kQ5_K ||
-                           type == QuantType::kQ6_K;
+      const bool k_block =
+          type == QuantType::kQ4_K || type == QuantType::kQ5_K || type == QuantType::kQ6_K;
       const int64_t block = row_bytes(type, k_block ? 256 : 32);
       for (int64_t b = 0; b < stride; b += block) {
         const int64_t at = r * stride + b;
@@ -63,16 +64,24 @@ struct Problem {
     linear.pack(type, rows.data(), n, {n, 0, 0, 1}, pool);
     std::vector<float> x(linear.padded_k());
     for (int64_t r = 0; r < m; ++r) {
-      for (int64_t i = 0; i < linear.padded_k(); ++i) x[i] = i < k ? uniform(random, -2.0f, 2.0f) : 0.0f;
+      for (int64_t i = 0; i < linear.padded_k(); ++i)
+        x[i] = i < k ? uniform(random, -2.0f, 2.0f) : 0.0f;
       if (r == 1) std::fill(x.begin(), x.end(), 0.0f);  // a row of zeros has a scale of 0
+      if (r == 3) x[0] = -40.0f, x[k - 1] = 33.0f;      // outliers, first and last of the row
       kernels()->store_acts(acts.format(), x.data(), linear.padded_k() / 32, acts.buffer(),
                             acts.chunk(r, 0));
     }
+    seen = view(m);
+  }
+
+  ActView view(int64_t rows) {
+    GemmInput input(acts, &lists);
+    return input.rows(0, rows);
   }
 
   // Activation as the kernel sees it, after rounding or quantization.
   double activation(int64_t row, int64_t i) const {
-    const ActView v = acts.view();
+    const ActView& v = seen;
     if (acts.format() == ActFormat::kF32) return v.f32[row * v.k + i];
     if (acts.format() == ActFormat::kBf16) {
       const uint32_t bits = static_cast<uint32_t>(v.bf16[row * v.k + i]) << 16;
@@ -80,13 +89,16 @@ struct Problem {
       std::memcpy(&f, &bits, 4);
       return f;
     }
-    return static_cast<double>(v.q[row * v.k + i]) * v.scale[(row * v.k + i) / 32];
+    const int64_t chunk = (row * v.k + i) / 32;
+    const ActBuffer& b = acts.buffer();
+    if (b.outlier[chunk] != 0.0f && i % 32 == b.outlier_at[chunk]) return b.outlier[chunk];
+    return static_cast<double>(v.q[row * v.k + i]) * v.scale[chunk];
   }
 
   std::vector<float> multiply(int64_t tile, int64_t row, int64_t rows) const {
     alignas(64) float out[kMaxRows * kTileCols];
     const Linear::Tile& t = linear.tile(tile);
-    kernels()->gemm[static_cast<int>(t.format)][rows - 1](acts.view(), row, t.data, {}, out);
+    kernels()->gemm[static_cast<int>(t.format)][rows - 1](seen, row, t.data, {}, out);
     return std::vector<float>(out, out + rows * kTileCols);
   }
 
@@ -94,6 +106,8 @@ struct Problem {
   ThreadPool pool;
   Linear linear;
   Acts acts;
+  GemmInput::Lists lists;
+  ActView seen;
 };
 
 void check_problem(QuantType type, WeightFormat format, int64_t n, int64_t k, uint32_t seed) {
@@ -122,8 +136,8 @@ void check_problem(QuantType type, WeightFormat format, int64_t n, int64_t k, ui
           sum += product;
           magnitude += std::fabs(product);
         }
-        // Grouped sums pass through a few roundings a group; u * max of the parts bounds them. The part of
-        // a weight's minimum cancels against the rest, hence the factor.
+        // Grouped sums pass through a few roundings a group; u * max of the parts bounds them. The
+        // part of a weight's minimum cancels against the rest, hence the factor.
         const double bound = (static_cast<double>(k) / 16 + 8) * 6e-8 * 16 * magnitude + 1e-30;
         CHECK(std::fabs(sum - alone[r][c]) <= bound, "format %d k %ld row %ld col %d: %g != %g",
               static_cast<int>(format), k, r, c, static_cast<double>(alone[r][c]), sum);
@@ -161,7 +175,8 @@ TEST(tile_columns_are_the_file_s_numbers) {
       std::vector<float> wanted(k), got(k);
       for (int64_t r = 0; r < n; ++r) {
         dequantize_row(type, rows.data() + r * row_bytes(type, k), k, wanted.data());
-        kernels()->tile_column(format, linear.tile(r / 32).data, k, static_cast<int>(r % 32), got.data());
+        kernels()->tile_column(format, linear.tile(r / 32).data, k, static_cast<int>(r % 32),
+                               got.data());
         // fp16 scales are exact except for the products of K blocks; bfloat16 keeps 8 bits.
         const bool exact = format == WeightFormat::kF32 || type == QuantType::kBF16 ||
                            type == QuantType::kQ4_0 || type == QuantType::kQ4_1 ||
@@ -174,7 +189,9 @@ TEST(tile_columns_are_the_file_s_numbers) {
             parts = std::fabs(g.scale[i % 32 / 16] * static_cast<float>(g.q[i % 32])) +
                     std::fabs(g.minimum[i % 32 / 16]);
           }
-          const float tolerance = exact ? 0.0f : is_float(type) ? 0x1p-8f * parts : 0x1p-11f * parts;
+          const float tolerance = exact            ? 0.0f
+                                  : is_float(type) ? 0x1p-8f * parts
+                                                   : 0x1p-11f * parts;
           CHECK(std::fabs(wanted[i] - got[i]) <= tolerance, "type %d row %ld k %ld: %g != %g",
                 static_cast<int>(type), r, i, static_cast<double>(got[i]),
                 static_cast<double>(wanted[i]));
@@ -185,7 +202,8 @@ TEST(tile_columns_are_the_file_s_numbers) {
 }
 
 TEST(whole_numbers_multiply_exactly) {
-  // Activations whose largest is 127 have a scale of 1; with power-of-two weight scales every sum is exact.
+  // Activations whose largest is 127 have a scale of 1; with power-of-two weight scales every sum
+  // is exact.
   Random random(3);
   ThreadPool pool(1);
   const int64_t k = 64;
@@ -208,7 +226,9 @@ TEST(whole_numbers_multiply_exactly) {
   Acts acts(1, k, ActFormat::kQ8);
   kernels()->store_acts(ActFormat::kQ8, x.data(), k / 32, acts.buffer(), 0);
   alignas(64) float out[kTileCols];
-  kernels()->gemm[static_cast<int>(WeightFormat::kS8)][0](acts.view(), 0, linear.tile(0).data, {}, out);
+  GemmInput::Lists lists;
+  kernels()->gemm[static_cast<int>(WeightFormat::kS8)][0](GemmInput(acts, &lists).rows(0, 1), 0,
+                                                          linear.tile(0).data, {}, out);
   CHECK(out[0] == static_cast<float>(expected) / 4.0f, "%g", static_cast<double>(out[0]));
 }
 

@@ -32,6 +32,7 @@ int main() {
     failed += !ok;
     std::printf("%s %s (%s)\n", ok ? "ok  " : "FAIL", c.name, table->name);
   }
-  std::printf("%d passed, %d failed\n", static_cast<int>(octavo::test::cases().size()) - failed, failed);
+  std::printf("%d passed, %d failed\n", static_cast<int>(octavo::test::cases().size()) - failed,
+              failed);
   return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

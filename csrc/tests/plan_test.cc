@@ -1,5 +1,5 @@
-// A whole small decoder: a sequence's logits are the same bits alone, in a batch, in chunks, with other
-// blocks and with more threads.
+// A whole small decoder: a sequence's logits are the same bits alone, in a batch, in chunks, with
+// other blocks and with more threads.
 #include "plan/plan.h"
 
 #include <algorithm>
@@ -11,7 +11,8 @@
 namespace octavo::test {
 namespace {
 
-constexpr int32_t kVocab = 70, kHidden = 64, kHeads = 6, kKvHeads = 2, kDim = 32, kFfn = 96, kLayers = 2;
+constexpr int32_t kVocab = 70, kHidden = 64, kHeads = 6, kKvHeads = 2, kDim = 32, kFfn = 96,
+                  kLayers = 2;
 
 struct Settings {
   int threads = 1;
@@ -46,7 +47,8 @@ std::unique_ptr<Plan> build(const Settings& s) {
       for (int64_t b = 0; b < static_cast<int64_t>(bytes.size()); b += 34) {
         const uint16_t d = float_to_half(uniform(random, 0.0005f, 0.002f));
         std::memcpy(&bytes[b], &d, 2);
-        for (int i = 0; i < 32; ++i) bytes[b + 2 + i] = static_cast<uint8_t>(integer(random, 0, 255));
+        for (int i = 0; i < 32; ++i)
+          bytes[b + 2 + i] = static_cast<uint8_t>(integer(random, 0, 255));
       }
       plan->pack(linear, QuantType::kQ8_0, bytes.data(), rows,
                  {rows_per_block, turn, (rows_per_block + 31) / 32, turns});
@@ -192,7 +194,8 @@ TEST(greedy_without_logits_is_the_argmax_of_the_logits) {
   input.num_draws = 100;
   std::vector<int32_t> tokens(100, -1), errors(100, -1), ranks(200), top_ids(40);
   std::vector<float> logprobs(200), top(40);
-  StepOutput output{tokens.data(), errors.data(), logprobs.data(), ranks.data(), top_ids.data(), top.data()};
+  StepOutput output{tokens.data(), errors.data(),  logprobs.data(),
+                    ranks.data(),  top_ids.data(), top.data()};
   plan->run(input, output);
   for (int32_t i = 0; i < 100; ++i) {
     const float* row = &logits[int64_t{3 * i} * kVocab];

@@ -1,7 +1,8 @@
 // Number formats, with values worked out by hand.
+#include "plan/quant_blocks.h"
+
 #include <cmath>
 
-#include "plan/quant_blocks.h"
 #include "tests/check.h"
 
 namespace octavo::test {
@@ -10,7 +11,8 @@ TEST(every_half_survives_the_way_through_float) {
   for (int h = 0; h < 65536; ++h) {
     const float f = half_to_float(static_cast<uint16_t>(h));
     if (f != f) continue;  // NaN payloads are not kept
-    CHECK(float_to_half(f) == h, "half %04x -> %g -> %04x", h, static_cast<double>(f), float_to_half(f));
+    CHECK(float_to_half(f) == h, "half %04x -> %g -> %04x", h, static_cast<double>(f),
+          float_to_half(f));
   }
 }
 
@@ -41,14 +43,15 @@ TEST(blocks_of_32_decode_as_defined) {
 }
 
 TEST(k_blocks_decode_as_defined) {
-  // Q4_K: d = 1, dmin = 0.5; group 0 has scale 3 and minimum 2, group 4 scale 0x21 and minimum 0x12.
+  // Q4_K: d = 1, dmin = 0.5; group 0 has scale 3 and minimum 2, group 4 scale 0x21 and minimum
+  // 0x12.
   uint8_t block[144] = {0x00, 0x3c, 0x00, 0x38};
   uint8_t* scales = block + 4;
   scales[0] = 3 | (0x21 >> 4) << 6;
   scales[4] = 2 | (0x12 >> 4) << 6;
   scales[8] = (0x21 & 0x0f) | (0x12 & 0x0f) << 4;
-  block[16] = 5;             // group 0, number 0
-  block[16 + 2 * 32] = 7;    // group 4, number 0
+  block[16] = 5;           // group 0, number 0
+  block[16 + 2 * 32] = 7;  // group 4, number 0
   float out[256];
   dequantize_row(QuantType::kQ4_K, block, 256, out);
   CHECK(out[0] == 3.0f * 5 - 0.5f * 2, "%g", static_cast<double>(out[0]));
@@ -57,8 +60,8 @@ TEST(k_blocks_decode_as_defined) {
 
   // Q6_K: d = 1, scale of numbers 96..111 is -2; number 96 has 0b110101 = 53.
   uint8_t six[210] = {};
-  six[32] = 5 << 4;             // low nibble of number 96
-  six[128] = 3 << 6;            // high bits of number 96
+  six[32] = 5 << 4;   // low nibble of number 96
+  six[128] = 3 << 6;  // high bits of number 96
   six[192 + 6] = static_cast<uint8_t>(-2);
   six[209] = 0x3c;
   dequantize_row(QuantType::kQ6_K, six, 256, out);

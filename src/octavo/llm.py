@@ -83,12 +83,7 @@ class LLM:
             cache=CacheConfig(
                 block_size, num_gpu_blocks_override, kv_cache_memory_bytes, kv_cache_dtype
             ),
-            scheduler=SchedulerConfig(
-                max_num_batched_tokens,
-                min(256, max_num_batched_tokens) if max_num_seqs is None else max_num_seqs,
-                _choice(SchedulingPolicy, "scheduling_policy", scheduling_policy),
-                NO_QUEUE_LIMIT,
-            ),
+            scheduler=_scheduler_config(max_num_batched_tokens, max_num_seqs, scheduling_policy),
             backend=_choice(Backend, "backend", backend),
             num_threads=num_threads,
             seed=seed,
@@ -247,6 +242,19 @@ class LLM:
             self._seeds.next(params.seed),
             priority,
         )
+
+
+def _scheduler_config(
+    max_num_batched_tokens: int, max_num_seqs: int | None, policy: str
+) -> SchedulerConfig:
+    if max_num_seqs is None:
+        max_num_seqs = min(SchedulerConfig().max_num_seqs, max_num_batched_tokens)
+    return SchedulerConfig(
+        max_num_batched_tokens,
+        max_num_seqs,
+        _choice(SchedulingPolicy, "scheduling_policy", policy),
+        NO_QUEUE_LIMIT,
+    )
 
 
 def _choice(kind: type[E], name: str, value: str) -> E:

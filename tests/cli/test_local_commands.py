@@ -16,6 +16,7 @@ import pytest
 
 from octavo import LLM, SamplingParams
 from support.command import environment, octavo
+from support.server_process import write_long_text_model
 from support.text_model import text_model_folder
 
 PROMPT = "Once upon"
@@ -144,9 +145,8 @@ def test_chat_without_a_template_says_so(tmp_path: Path, model: str) -> None:
     result = octavo("chat", str(folder), stdin="Hi\n")
     assert result.returncode == 2
     assert "has no chat template; give one with --chat-template" in result.stderr
-    given = octavo(
-        "chat", str(folder), "--chat-template", "{{ messages[-1].content }}", stdin="Hi\n"
-    )
+    template = ("--chat-template", "{{ messages[-1].content }}", "--max-tokens", "2")
+    given = octavo("chat", str(folder), *template, stdin="Hi\n")
     assert given.returncode == 0, given.stderr
 
 
@@ -163,10 +163,10 @@ class Terminal:
         os.close(child)
         self.seen = ""
 
-    def wait_for(self, text: str, timeout_s: float = 60.0) -> None:
-        """Read until `text` has come."""
+    def wait_for(self, text: str, then: int = 0, timeout_s: float = 60.0) -> None:
+        """Read until `text` has come, and `then` more characters after it."""
         deadline = time.monotonic() + timeout_s
-        while text not in self.seen:
+        while text not in self.seen or len(self.seen) < self.seen.index(text) + len(text) + then:
             assert time.monotonic() < deadline, self.seen
             if select.select([self._fd], [], [], 0.1)[0]:
                 self.seen += os.read(self._fd, 4096).decode(errors="replace")
@@ -183,15 +183,14 @@ class Terminal:
         os.close(self._fd)
 
 
-def test_ctrl_c_stops_the_answer_and_not_the_chat(model: str) -> None:
-    terminal = Terminal(
-        "chat", model, "--temperature", "0", "--ignore-eos", "--backend", "reference"
-    )
+def test_ctrl_c_stops_the_answer_and_not_the_chat(tmp_path: Path) -> None:
+    write_long_text_model(tmp_path / "long", 8192)
+    flags = ("--temperature", "0", "--ignore-eos", "--backend", "reference")
+    terminal = Terminal("chat", str(tmp_path / "long"), *flags)
     try:
         terminal.wait_for("> ")
         terminal.type("Hi\n")
-        terminal.wait_for("Hi\r\n")
-        time.sleep(0.3)
+        terminal.wait_for("Hi\r\n", then=10)
         terminal.process.send_signal(signal.SIGINT)
         terminal.wait_for(" ...\r\n")
         terminal.wait_for("> ")

@@ -26,6 +26,7 @@ from support.fake_engine import Order
 from support.fake_runner import draw
 from support.text_model import MAX_LEN, VOCAB_SIZE
 
+
 @pytest.fixture
 async def client() -> AsyncIterator[EngineClient]:
     """A client of a ready engine process whose runner obeys the prompts (support.fake_engine)."""

@@ -1,6 +1,7 @@
 """The life and the deaths of engine processes."""
 
 import asyncio
+import dataclasses
 import os
 import signal
 import subprocess
@@ -12,9 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from octavo.config import Backend
 from octavo.core.sampling_params import SamplingParams
 from octavo.engine.client import EngineClient
 from octavo.engine.messages import RequestEnd, SequenceOutput
+from octavo.engine.process import MODULE as MODULE_AS_SHIPPED
 from octavo.engine.process import ORPHAN_EXIT_CODE, EngineProcess, start_engine_process
 from octavo.errors import EngineDeadError
 from support.engine_process import connected, engine_config, generated, is_alive, until
@@ -108,9 +111,7 @@ async def test_drain_finishes_what_is_open_and_takes_nothing_new() -> None:
     async with connected() as client:
         await client.wait_ready()
         open_request = asyncio.create_task(
-            generated(
-                client, "open", [Order.DAWDLE], SamplingParams(temperature=0.0, max_tokens=60)
-            )
+            generated(client, "open", [Order.DAWDLE], dataclasses.replace(LONG, max_tokens=60))
         )
         await until(lambda: client.stats.num_running == 1)
         drain = asyncio.create_task(client.drain(20.0))
@@ -187,6 +188,11 @@ def test_the_folder_is_private_until_it_is_gone() -> None:
     assert not directory.exists()
 
 
+def environment_here(**changes: str) -> dict[str, str]:
+    """For processes that find the same modules as this one."""
+    return dict(os.environ, PYTHONPATH=os.pathsep.join(filter(None, sys.path)), **changes)
+
+
 PARENT = """
     import sys, threading, time
     from support.engine_process import engine_config
@@ -207,8 +213,8 @@ PARENT = """
 
 
 @pytest.mark.parametrize("starter", ["main", "thread"])
-def test_an_engine_does_not_outlive_its_parent(starter: str) -> None:
-    environment = dict(os.environ, PYTHONPATH=os.pathsep.join(path for path in sys.path if path))
+def test_an_engine_does_not_outlive_its_parent(starter: str, tmp_path: Path) -> None:
+    environment = environment_here(TMPDIR=str(tmp_path))
     parent = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(PARENT), starter],
         stdout=subprocess.PIPE,
@@ -232,7 +238,7 @@ def test_an_engine_does_not_outlive_its_parent(starter: str) -> None:
 
 def test_an_engine_whose_parent_is_gone_at_once_ends() -> None:
     code = "from octavo.engine.process import _end_if_orphaned; _end_if_orphaned(1 << 22)"
-    environment = dict(os.environ, PYTHONPATH=os.pathsep.join(path for path in sys.path if path))
+    environment = environment_here()
     result = subprocess.run([sys.executable, "-c", code], env=environment, check=False)
     assert result.returncode == ORPHAN_EXIT_CODE
 
@@ -242,7 +248,7 @@ def test_starting_imports_little() -> None:
         "import sys; import octavo.engine.process;"
         "print(sorted({'zmq', 'numpy', 'fastapi', 'pydantic', 'asyncio'} & set(sys.modules)))"
     )
-    environment = dict(os.environ, PYTHONPATH=os.pathsep.join(path for path in sys.path if path))
+    environment = environment_here()
     output = subprocess.run(
         [sys.executable, "-c", code], env=environment, check=True, capture_output=True, text=True
     )
@@ -256,7 +262,7 @@ def test_the_engine_process_imports_no_server(tmp_path: Path) -> None:
         names = {"fastapi", "pydantic", "jinja2", "uvicorn", "torch", "transformers", "tokenizers", "asyncio"}
         print(sorted(names & set(sys.modules)))
     """)
-    environment = dict(os.environ, PYTHONPATH=os.pathsep.join(path for path in sys.path if path))
+    environment = environment_here()
     output = subprocess.run(
         [sys.executable, "-c", code], env=environment, check=True, capture_output=True, text=True
     )
@@ -303,3 +309,13 @@ async def test_leaving_and_asking_just_after_a_kill_is_no_strange_error() -> Non
         assert client.state == "ready"
         with pytest.raises(EngineDeadError):
             await generated(client, "late", [1])
+
+
+@pytest.mark.parametrize("backend", list(Backend))
+async def test_the_shipped_process_serves_both_backends(backend: Backend) -> None:
+    config = dataclasses.replace(engine_config(), backend=backend)
+    async with connected(config, module=MODULE_AS_SHIPPED) as client:
+        ready = await client.wait_ready()
+        assert (ready.isa == "numpy") == (backend is Backend.REFERENCE)
+        assert len(await generated(client, "a", [5, 6, 7])) == 8
+        assert await client.drain(5.0) is True

@@ -1,5 +1,6 @@
 """POST /v1/chat/completions, whole and streamed."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ import httpx
 import pytest
 
 from support.scripted_engine import MODULE
-from support.server_process import running_server, tiny_config
+from support.server_process import RunningServer, running_server, tiny_config
 from support.sse import Stream, read_stream
 
 URL = "/v1/chat/completions"
@@ -20,6 +21,10 @@ def user(text: str) -> list[dict[str, Any]]:
 
 def script(text: str) -> list[dict[str, Any]]:
     return user(f"<unk>{text}<unk>")
+
+
+def calling(arguments: str) -> dict[str, Any]:
+    return {"role": "assistant", "tool_calls": [{"function": {"arguments": arguments}}]}
 
 
 def whole(http: httpx.Client, **body: Any) -> dict[str, Any]:
@@ -88,7 +93,10 @@ def test_a_slow_stream_comes_in_parts(http: httpx.Client) -> None:
     assert stream.texts == {0: "abcdef"}
     parts = [choice["delta"]["content"] for choice in stream.choices()]
     assert len(parts) >= 6
-    assert all(set(choice) >= {"index", "delta", "logprobs", "finish_reason"} for choice in stream.choices())
+    assert all(
+        set(choice) >= {"index", "delta", "logprobs", "finish_reason"}
+        for choice in stream.choices()
+    )
 
 
 def test_to_the_end_of_the_context_by_default(http: httpx.Client) -> None:
@@ -133,7 +141,7 @@ def test_token_ids_and_prompt_logprobs(http: httpx.Client) -> None:
     assert answer["prompt_logprobs"][0] is None
     stream = streamed(http, messages=script("a"), return_token_ids=True)
     assert stream.chunks[0]["prompt_token_ids"] == answer["prompt_token_ids"]
-    assert sum((c.get("token_ids", []) for c in stream.choices()), []) == [68, 2]
+    assert [i for c in stream.choices() for i in c.get("token_ids", [])] == [68, 2]
 
 
 def test_usage_in_every_chunk(http: httpx.Client) -> None:
@@ -147,7 +155,10 @@ def test_usage_in_every_chunk(http: httpx.Client) -> None:
 def test_roles_and_parts_reach_the_template(http: httpx.Client) -> None:
     messages = [
         {"role": "developer", "content": "be brief"},
-        {"role": "user", "content": [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]},
+        {
+            "role": "user",
+            "content": [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}],
+        },
         {"role": "assistant", "content": None, "tool_calls": [{"function": {"arguments": "{}"}}]},
         {"role": "tool", "content": "4", "tool_call_id": "1"},
     ]
@@ -203,6 +214,8 @@ def test_tools_that_may_not_be_called_are_fine(http: httpx.Client) -> None:
         ({"messages": [{"role": "user"}]}, "messages"),
         ({"messages": [{"content": "x"}]}, "messages"),
         ({"messages": [{"role": 5, "content": "x"}]}, "messages"),
+        ({"messages": [calling("{")]}, "messages"),
+        ({"messages": [calling("[" * 100_000)]}, "messages"),
         ({"messages": [{"role": "user", "content": 5}]}, "messages"),
         (
             {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]},
@@ -226,19 +239,33 @@ def test_an_error_in_the_middle_of_a_stream(http: httpx.Client) -> None:
 
 
 @pytest.fixture(scope="module")
-def open_minded(model_folder: Path) -> Iterator[httpx.Client]:
+def other_server(model_folder: Path) -> Iterator[RunningServer]:
     """A server with other settings."""
-    with (
-        running_server(
-            tiny_config(model_folder, policy="priority"),
-            engine_module=MODULE,
-            trust_request_chat_template=True,
-            strict_requests=True,
-            chat_template="{% for m in messages %}[{{ m.content }}]{% endfor %}{{ mood }}",
-        ) as server,
-        httpx.Client(base_url=server.url, timeout=30) as client,
-    ):
+    with running_server(
+        tiny_config(model_folder, policy="priority"),
+        engine_module=MODULE,
+        trust_request_chat_template=True,
+        strict_requests=True,
+        log_requests=True,
+        chat_template="{% for m in messages %}[{{ m.content }}]{% endfor %}{{ mood }}",
+    ) as server:
+        yield server
+
+
+@pytest.fixture
+def open_minded(other_server: RunningServer) -> Iterator[httpx.Client]:
+    """A client of it."""
+    with httpx.Client(base_url=other_server.url, timeout=30) as client:
         yield client
+
+
+def test_requests_can_be_logged_without_their_text(
+    other_server: RunningServer, open_minded: httpx.Client
+) -> None:
+    whole(open_minded, messages=user("a secret"), max_tokens=1)
+    line = r"ChatRequest [0-9a-f]{32}: 1 prompts, 10 prompt tokens, n 1, \d+\.\d{3} s, done"
+    assert re.search(line, other_server.log_text())
+    assert "secret" not in other_server.log_text()
 
 
 def test_a_template_from_the_command_line(open_minded: httpx.Client) -> None:

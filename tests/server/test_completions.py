@@ -33,7 +33,13 @@ def test_the_shape_of_an_answer(http: httpx.Client) -> None:
     assert isinstance(answer["created"], int)
     assert answer["system_fingerprint"].startswith("fp_")
     assert answer["choices"] == [
-        {"index": 0, "text": "Hello", "logprobs": None, "finish_reason": "stop", "stop_reason": None}
+        {
+            "index": 0,
+            "text": "Hello",
+            "logprobs": None,
+            "finish_reason": "stop",
+            "stop_reason": None,
+        }
     ]
     assert answer["usage"] == {
         "prompt_tokens": 8,
@@ -190,7 +196,11 @@ def test_text_offsets_point_into_the_text(http: httpx.Client) -> None:
 
 
 def test_tokens_can_be_named_by_id(http: httpx.Client) -> None:
-    body: dict[str, Any] = {"prompt": script("a"), "logprobs": 1, "return_tokens_as_token_ids": True}
+    body: dict[str, Any] = {
+        "prompt": script("a"),
+        "logprobs": 1,
+        "return_tokens_as_token_ids": True,
+    }
     found = whole(http, **body)["choices"][0]["logprobs"]
     assert found["tokens"] == ["token_id:68", "token_id:2"]
     assert set(found["top_logprobs"][0]) == {"token_id:68"}
@@ -215,7 +225,8 @@ def test_token_ids_can_be_returned(http: httpx.Client) -> None:
     stream = streamed(http, **body)
     for index in (0, 1):
         parts = stream.choices(index)
-        assert sum((p["token_ids"] for p in parts), []) == answer["choices"][index]["token_ids"]
+        ids = [token_id for part in parts for token_id in part["token_ids"]]
+        assert ids == answer["choices"][index]["token_ids"]
         assert parts[0]["prompt_token_ids"] == answer["choices"][index]["prompt_token_ids"]
         assert all("prompt_token_ids" not in part for part in parts[1:])
 
@@ -238,7 +249,11 @@ def test_a_stop_string_ends_the_choice_and_frees_its_pages(http: httpx.Client) -
     body: dict[str, Any] = {"prompt": script("\x05abcd "), "stop": ["d a"], "max_tokens": 900}
     answer = whole(http, **body)
     choice = answer["choices"][0]
-    assert (choice["text"], choice["finish_reason"], choice["stop_reason"]) == ("abc", "stop", "d a")
+    assert (choice["text"], choice["finish_reason"], choice["stop_reason"]) == (
+        "abc",
+        "stop",
+        "d a",
+    )
     assert answer["usage"]["completion_tokens"] == 6
     stream = streamed(http, **body)
     assert (stream.texts, stream.finish_reasons) == ({0: "abc"}, {0: ["stop"]})

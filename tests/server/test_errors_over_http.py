@@ -43,7 +43,9 @@ def test_what_is_not_a_json_object(http: httpx.Client, route: str, body: bytes) 
     assert error_of(response, 400)["type"] == "BadRequestError"
 
 
-@pytest.mark.parametrize("content_type", ["text/plain", "application/x-www-form-urlencoded", "", None])
+@pytest.mark.parametrize(
+    "content_type", ["text/plain", "application/x-www-form-urlencoded", "", None]
+)
 def test_another_content_type(http: httpx.Client, content_type: str | None) -> None:
     headers = {} if content_type is None else {"content-type": content_type}
     response = http.post("/v1/completions", content=b'{"prompt":"x"}', headers=headers)
@@ -211,7 +213,9 @@ def test_cors_only_for_configured_origins(http: httpx.Client) -> None:
     assert "access-control-allow-origin" not in bad.headers
 
 
-def test_a_client_that_sends_half_a_body_and_goes(server: RunningServer, http: httpx.Client) -> None:
+def test_a_client_that_sends_half_a_body_and_goes(
+    server: RunningServer, http: httpx.Client
+) -> None:
     port = urlsplit(server.url).port
     with socket.create_connection(("127.0.0.1", port or 0)) as connection:
         connection.sendall(

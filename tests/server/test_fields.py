@@ -11,22 +11,90 @@ from octavo.server.openai.requests import ChatRequest, CompletionRequest
 
 MESSAGES = [{"role": "user", "content": "hi"}]
 
-SHARED = """
-    model frequency_penalty presence_penalty logit_bias max_tokens n response_format seed stop stream stream_options
-    temperature top_p user top_k min_p repetition_penalty use_beam_search length_penalty stop_token_ids
-    include_stop_str_in_output ignore_eos min_tokens skip_special_tokens spaces_between_special_tokens
-    truncate_prompt_tokens truncation_side prompt_logprobs logprob_token_ids allowed_token_ids bad_words echo
-    add_special_tokens structured_outputs guided_json guided_regex guided_choice guided_grammar
-    guided_decoding_backend guided_whitespace_pattern priority request_id session_id return_tokens_as_token_ids
-    return_token_ids return_prompt_text cache_salt kv_transfer_params vllm_xargs repetition_detection
-    thinking_token_budget stream_interval best_of metadata store service_tier logprobs
-""".split()
-CHAT_ONLY = """
-    messages top_logprobs max_completion_tokens tools tool_choice parallel_tool_calls reasoning_effort
-    add_generation_prompt continue_final_message documents chat_template chat_template_kwargs mm_processor_kwargs
-    include_reasoning functions function_call modalities audio prediction web_search_options verbosity
-    safety_identifier prompt_cache_key
-""".split()
+SHARED = [
+    "model",
+    "frequency_penalty",
+    "presence_penalty",
+    "logit_bias",
+    "max_tokens",
+    "n",
+    "response_format",
+    "seed",
+    "stop",
+    "stream",
+    "stream_options",
+    "temperature",
+    "top_p",
+    "user",
+    "top_k",
+    "min_p",
+    "repetition_penalty",
+    "use_beam_search",
+    "length_penalty",
+    "stop_token_ids",
+    "include_stop_str_in_output",
+    "ignore_eos",
+    "min_tokens",
+    "skip_special_tokens",
+    "spaces_between_special_tokens",
+    "truncate_prompt_tokens",
+    "truncation_side",
+    "prompt_logprobs",
+    "logprob_token_ids",
+    "allowed_token_ids",
+    "bad_words",
+    "echo",
+    "add_special_tokens",
+    "structured_outputs",
+    "guided_json",
+    "guided_regex",
+    "guided_choice",
+    "guided_grammar",
+    "guided_decoding_backend",
+    "guided_whitespace_pattern",
+    "priority",
+    "request_id",
+    "session_id",
+    "return_tokens_as_token_ids",
+    "return_token_ids",
+    "return_prompt_text",
+    "cache_salt",
+    "kv_transfer_params",
+    "vllm_xargs",
+    "repetition_detection",
+    "thinking_token_budget",
+    "stream_interval",
+    "best_of",
+    "metadata",
+    "store",
+    "service_tier",
+    "logprobs",
+]
+CHAT_ONLY = [
+    "messages",
+    "top_logprobs",
+    "max_completion_tokens",
+    "tools",
+    "tool_choice",
+    "parallel_tool_calls",
+    "reasoning_effort",
+    "add_generation_prompt",
+    "continue_final_message",
+    "documents",
+    "chat_template",
+    "chat_template_kwargs",
+    "mm_processor_kwargs",
+    "include_reasoning",
+    "functions",
+    "function_call",
+    "modalities",
+    "audio",
+    "prediction",
+    "web_search_options",
+    "verbosity",
+    "safety_identifier",
+    "prompt_cache_key",
+]
 COMPLETION_ONLY = ["prompt", "prompt_embeds", "suffix"]
 
 
@@ -67,7 +135,7 @@ def test_null_means_the_default(name: str) -> None:
     assert ignored == []
 
 
-WRONG = {
+WRONG: dict[str, list[Any]] = {
     "n": ["ten", True, 1.5, [1], {}],
     "max_tokens": ["ten", True, 2.5, "16"],
     "min_tokens": [False, "0"],

@@ -9,7 +9,7 @@ from octavo.server.json_body import MAX_DEPTH, parse_json_object
 
 
 def test_an_object_is_parsed() -> None:
-    body = '{"a": [1, 2.5, null, true], "b": {"c": "\\u4e16\\ud83d\\ude00"}}'.encode()
+    body = b'{"a": [1, 2.5, null, true], "b": {"c": "\\u4e16\\ud83d\\ude00"}}'
     assert parse_json_object(body) == {"a": [1, 2.5, None, True], "b": {"c": "世😀"}}
 
 

@@ -62,4 +62,3 @@ def test_the_log_line_has_rates() -> None:
         "Avg generation throughput: 5.0 tokens/s, "
         "Running: 2 reqs, Waiting: 1 reqs, KV cache usage: 25.0%"
     )
-

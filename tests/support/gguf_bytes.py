@@ -4,7 +4,16 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-TYPE_NUMBERS = {"u8": 0, "u32": 4, "i32": 5, "f32": 6, "bool": 7, "string": 8, "array": 9, "u64": 10}
+TYPE_NUMBERS = {
+    "u8": 0,
+    "u32": 4,
+    "i32": 5,
+    "f32": 6,
+    "bool": 7,
+    "string": 8,
+    "array": 9,
+    "u64": 10,
+}
 _FORMATS = {"u8": "<B", "u32": "<I", "i32": "<i", "f32": "<f", "bool": "<B", "u64": "<Q"}
 
 

@@ -1,6 +1,7 @@
 """A streaming client on a bare socket, so that a test decides when, whether and how fast it reads."""
 
 import json
+import re
 import socket
 import struct
 from typing import Any
@@ -21,7 +22,8 @@ class RawStream:
         data = json.dumps(body).encode()
         self.socket.sendall(
             f"POST {path} HTTP/1.1\r\nHost: test\r\nContent-Type: application/json\r\n"
-            f"Content-Length: {len(data)}\r\n\r\n".encode() + data
+            f"Content-Length: {len(data)}\r\n\r\n".encode()
+            + data
         )
         self.received = b""
 
@@ -41,14 +43,16 @@ class RawStream:
         return int(self.received.split(b" ", 2)[1])
 
     def read_rest(self) -> str:
-        """Read to the end of the response or of the connection. Returns the body, without the chunked framing."""
-        while not self.received.endswith(b"\r\n0\r\n\r\n") and self.read_some(65536):
+        """Read to the end of the response or of the connection. Returns the body, without any chunked framing."""
+        while not self._is_complete() and self.read_some(65536):
             pass
         return self.body()
 
     def body(self) -> str:
-        """The body as far as it has come; complete chunks only."""
+        """The body as far as it has come; of chunked ones complete chunks only."""
         _, _, data = self.received.partition(b"\r\n\r\n")
+        if self._content_length() is not None:
+            return data.decode("utf-8")
         body = b""
         while b"\r\n" in data:
             size, _, data = data.partition(b"\r\n")
@@ -59,6 +63,17 @@ class RawStream:
             body += data[:length]
             data = data[length + 2 :]
         return body.decode("utf-8")
+
+    def _content_length(self) -> int | None:
+        headers = self.received.partition(b"\r\n\r\n")[0].lower()
+        found = re.search(rb"content-length: (\d+)", headers)
+        return int(found[1]) if found else None
+
+    def _is_complete(self) -> bool:
+        length = self._content_length()
+        if length is None:
+            return self.received.endswith(b"\r\n0\r\n\r\n")
+        return len(self.received.partition(b"\r\n\r\n")[2]) >= length
 
     def vanish(self, *, reset: bool) -> None:
         """Close, as a killed process (`reset`) or as an orderly one does."""

@@ -1,18 +1,20 @@
 """An engine process that says what its prompts tell it to say: `start_engine_process(..., module=MODULE)`.
 
 A prompt that holds `<unk>SCRIPT<unk>` forces the tokens of SCRIPT, then the end token. Any other prompt is answered by
-the fake runner, depending on every token before. Pages, scheduling, messages and processes are the real ones.
-A script may begin with control characters; they are orders and are not said:
+a hash of all tokens before. Scheduling, messages and processes are the real ones; there are no pages behind the block
+tables, so that hundreds of long sequences cost little (wrong pages: support.fake_runner).
+A script may begin with control characters; they are orders and are not said: `Order`.
 """
 
 import sys
 import time
 from array import array
+from dataclasses import dataclass
 from enum import IntEnum
 
-from octavo.core.step import Runner, Sample, StepPlan, StepResult
+from octavo.core.step import Runner, Sample, SampledToken, SeqId, StepPlan, StepResult
 from octavo.engine.process import main
-from support.fake_runner import FakeRunner, RowError, hashed
+from support.fake_runner import hashed, logprobs_of
 from support.text_model import EOS
 
 MODULE = "support.scripted_engine"
@@ -43,60 +45,86 @@ class Order(IntEnum):
 _ORDER_OF_TOKEN = {FIRST_BYTE + order: order for order in Order}
 
 
-def read_script(prompt: "array[int]") -> tuple[set[Order], "array[int]"] | None:
-    """The orders and tokens between the first and the last mark of a prompt."""
-    ids = prompt.tolist()
-    if ids.count(MARK) < 2:
-        return None
-    first = ids.index(MARK)
-    script = prompt[first + 1 : len(ids) - 1 - ids[::-1].index(MARK)]
-    orders: set[Order] = set()
-    while script and script[0] in _ORDER_OF_TOKEN:
-        orders.add(_ORDER_OF_TOKEN[script[0]])
-        script = script[1:]
-    return orders, script
+@dataclass(frozen=True)
+class Script:
+    """What a prompt orders."""
+
+    orders: frozenset[Order]
+    token_ids: list[int]
+
+    @staticmethod
+    def read(prompt: list[int]) -> "Script | None":
+        """What stands between the first and the last mark of a prompt."""
+        if prompt.count(MARK) < 2:
+            return None
+        first = prompt.index(MARK)
+        said = prompt[first + 1 : len(prompt) - 1 - prompt[::-1].index(MARK)]
+        orders: set[Order] = set()
+        while said and said[0] in _ORDER_OF_TOKEN:
+            orders.add(_ORDER_OF_TOKEN[said.pop(0)])
+        return Script(frozenset(orders), said)
+
+    def token_at(self, index: int) -> int | None:
+        """The token to say, or None when the script ends in a row without an answer."""
+        if Order.REPEAT in self.orders:
+            index %= len(self.token_ids)
+        if index < len(self.token_ids):
+            return self.token_ids[index]
+        if Order.NOT_FINITE in self.orders:
+            return None
+        if Order.BLOCK in self.orders:
+            time.sleep(3600)
+        if Order.RAISE in self.orders:
+            raise RuntimeError("the step was told to fail")
+        return EOS
 
 
-def scripted(history: "array[int]", sample: Sample) -> int:
-    """The token that the script has at this place."""
-    read = read_script(sample.token_ids[: sample.prompt_len])
-    if read is None:
-        return hashed(history, sample)
-    orders, script = read
-    index = sample.output_index
-    if Order.REPEAT in orders:
-        index %= len(script)
-    if index >= len(script):
-        _end(orders)
-    token_id = script[index] if index < len(script) else EOS
-    return FILLER if token_id in sample.suppressed_token_ids else token_id
-
-
-def _end(orders: set[Order]) -> None:
-    if Order.NOT_FINITE in orders:
-        raise RowError("the logits are not finite")
-    if Order.BLOCK in orders:
-        time.sleep(3600)
-    if Order.RAISE in orders:
-        raise RuntimeError("the step was told to fail")
-
-
-class ScriptedRunner(FakeRunner):
-    """A fake runner that follows scripts."""
+class ScriptedRunner:
+    """Implements `Runner`."""
 
     def __init__(self, num_blocks: int, block_size: int) -> None:
-        super().__init__(num_blocks, block_size, choose=scripted)
+        self.num_blocks = num_blocks
+        self.block_size = block_size
+        self._scripts: dict[SeqId, Script | None] = {}
 
     def run(self, plan: StepPlan) -> StepResult:
-        """As the fake runner, slowly if ordered."""
-        scripts = (
-            read_script(sample.token_ids[: sample.prompt_len])
-            for step in plan.seqs
-            for sample in step.samples
-        )
-        if any(script is not None and Order.SLOW in script[0] for script in scripts):
+        """Say what the scripts say."""
+        samples = [sample for step in plan.seqs for sample in step.samples]
+        scripts = [self._script(sample) for sample in samples]
+        if any(script is not None and Order.SLOW in script.orders for script in scripts):
             time.sleep(SLOW_STEP_S)
-        return super().run(plan)
+        tokens = [_answer(*pair) for pair in zip(samples, scripts, strict=True)]
+        prompt_logprobs = {
+            step.seq_id: [
+                logprobs_of(array("i", [step.start + offset]), target, step.num_prompt_logprobs)
+                for offset, target in enumerate(step.prompt_targets)
+            ]
+            for step in plan.seqs
+            if step.num_prompt_logprobs is not None
+        }
+        return StepResult(tokens, prompt_logprobs)
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+    def _script(self, sample: Sample) -> Script | None:
+        if sample.seq_id not in self._scripts:
+            prompt = sample.token_ids[: sample.prompt_len].tolist()
+            self._scripts[sample.seq_id] = Script.read(prompt)
+        return self._scripts[sample.seq_id]
+
+
+def _answer(sample: Sample, script: Script | None) -> SampledToken:
+    history = sample.token_ids[: sample.prompt_len + sample.output_index]
+    token_id = hashed(history, sample) if script is None else script.token_at(sample.output_index)
+    if token_id is None:
+        return SampledToken(sample.seq_id, 0, error="the logits are not finite")
+    if token_id in sample.suppressed_token_ids:
+        token_id = FILLER
+    if sample.params.logprobs is None:
+        return SampledToken(sample.seq_id, token_id)
+    logprobs = logprobs_of(history, token_id, sample.params.logprobs)
+    return SampledToken(sample.seq_id, token_id, logprobs)
 
 
 def script_runner(runner: Runner) -> Runner:

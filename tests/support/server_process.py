@@ -134,8 +134,11 @@ def running_server(
     **server: Any,
 ) -> Iterator[RunningServer]:
     """A server on a free loopback port. Fields in `server` go to `ServerConfig`."""
-    port = _free_port()
-    options = {"served_model_names": (MODEL_NAME,), **server, "port": port}
+    options: dict[str, Any] = {
+        "port": _free_port(),
+        "served_model_names": (MODEL_NAME,),
+        **server,
+    }
     start = {
         "engine": engine,
         "server": ServerConfig(**options),
@@ -155,7 +158,7 @@ def running_server(
         assert process.stdin is not None
         with process.stdin as pipe:
             pipe.write(msgspec.json.encode(start))
-        running = RunningServer(process, f"http://127.0.0.1:{port}", log)
+        running = RunningServer(process, f"http://127.0.0.1:{options['port']}", log)
         try:
             if wait:
                 running.wait_ready()

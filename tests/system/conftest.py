@@ -1,13 +1,16 @@
 """Servers for tests of the whole: real processes, real sockets, real clients."""
 
-from collections.abc import AsyncIterator, Iterator
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import openai
 import pytest
 
 from support.merged_tokens import write_merged_text_model
+from support.raw_stream import RawStream
 from support.scripted_engine import MODULE as SCRIPTED
 from support.server_process import (
     MODEL_NAME,
@@ -39,7 +42,7 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def scripted(merged_model: Path) -> Iterator[RunningServer]:
     """A server whose engine says what the prompts tell it to; support.scripted_engine."""
-    config = tiny_config(merged_model, num_blocks=4096)
+    config = tiny_config(merged_model, num_blocks=16384, max_num_seqs=512)
     with running_server(config, engine_module=SCRIPTED) as server:
         yield server
 
@@ -82,3 +85,16 @@ async def async_openai(real: RunningServer) -> AsyncIterator[openai.AsyncOpenAI]
     async with client:
         yield client
     real.wait_idle()
+
+
+@pytest.fixture
+def open_stream() -> Iterator[Callable[..., RawStream]]:
+    """`RawStream`, whose sockets are closed when the test ends."""
+    with contextlib.ExitStack() as stack:
+
+        def open_one(url: str, path: str, body: dict[str, Any], **options: Any) -> RawStream:
+            stream = RawStream(url, path, body, **options)
+            stack.callback(stream.socket.close)
+            return stream
+
+        yield open_one

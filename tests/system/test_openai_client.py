@@ -85,7 +85,9 @@ def test_completions_whole_and_streamed(openai_client: openai.OpenAI) -> None:
     )
     assert [choice.index for choice in whole.choices] == [0, 1]
     logprobs = whole.choices[0].logprobs
-    assert logprobs is not None and logprobs.tokens is not None and logprobs.top_logprobs is not None
+    assert (
+        logprobs is not None and logprobs.tokens is not None and logprobs.top_logprobs is not None
+    )
     assert len(logprobs.tokens) == len(logprobs.top_logprobs)
     texts = {0: "", 1: ""}
     for chunk in openai_client.completions.create(

@@ -27,7 +27,9 @@ def choices_of(http: httpx.Client, **body: Any) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("seed", [7, 8, 9])
-def test_r19_choices_with_a_seed_differ_and_none_is_lost(real_http: httpx.Client, seed: int) -> None:
+def test_r19_choices_with_a_seed_differ_and_none_is_lost(
+    real_http: httpx.Client, seed: int
+) -> None:
     body: dict[str, Any] = {
         "prompt": "once",
         "n": 4,
@@ -91,7 +93,8 @@ def test_r23_min_tokens_equal_to_and_above_max_tokens(real_http: httpx.Client) -
 
 
 @pytest.mark.parametrize(
-    ("stop", "text"), [("Pari", "I see "), ("ari", "I see P"), (" P", "I see"), ("s i", "I see Pari")]
+    ("stop", "text"),
+    [("Pari", "I see "), ("ari", "I see P"), (" P", "I see"), ("s i", "I see Pari")],
 )
 @pytest.mark.parametrize("order", ["", "\x04"])
 def test_r25_a_stop_string_inside_a_token(
@@ -147,7 +150,10 @@ def test_r27_tiny_values_are_greedy(real_http: httpx.Client, fields: dict[str, A
     ],
 )
 def test_r27_wide_values_work(real_http: httpx.Client, fields: dict[str, Any]) -> None:
-    assert complete(real_http, "wide", max_tokens=12, seed=1, ignore_eos=True, **fields).num_tokens == 12
+    assert (
+        complete(real_http, "wide", max_tokens=12, seed=1, ignore_eos=True, **fields).num_tokens
+        == 12
+    )
 
 
 @pytest.mark.parametrize(

@@ -115,7 +115,7 @@ def test_r35_the_same_by_token_id(scripted_http: httpx.Client) -> None:
 
 
 def test_a_stream_is_utf8_json_whatever_is_said(scripted_http: httpx.Client) -> None:
-    text = "\"\\\n\r\t\x00\u2028</script>\x7f"
+    text = '"\\\n\r\t\x00\u2028</script>\x7f'
     answer = complete(scripted_http, script("a" + text))
     assert answer.text == "a" + text
     body = {"prompt": script("a" + text), "stream": True}

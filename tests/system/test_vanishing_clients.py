@@ -1,6 +1,7 @@
 """Clients that go away in the middle leave nothing behind."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import httpx
 
@@ -8,11 +9,13 @@ from support.answers import CHAT, COMPLETIONS, greedy_probe, script
 from support.raw_stream import RawStream
 from support.server_process import RunningServer
 
+Open: TypeAlias = Callable[..., RawStream]
+
 ENDLESS = {"prompt": script("\x04\x05abc "), "max_tokens": 3000}
 ENDLESS_CHAT = {"messages": [{"role": "user", "content": script("\x04\x05abc ")}]}
 
 
-def open_streams(server: RunningServer, count: int) -> list[RawStream]:
+def open_streams(server: RunningServer, open_stream: Open, count: int) -> list[RawStream]:
     """Streams of both endpoints that have begun; every fourth with two prompts and two choices."""
     streams = []
     for i in range(count):
@@ -20,15 +23,17 @@ def open_streams(server: RunningServer, count: int) -> list[RawStream]:
         body: dict[str, Any] = {**(ENDLESS_CHAT if i % 2 else ENDLESS), "stream": True}
         if i % 4 == 0:
             body |= {"prompt": [body["prompt"]] * 2, "n": 2, "seed": 1}
-        streams.append(RawStream(server.url, path, body))
+        streams.append(open_stream(server.url, path, body))
     for stream in streams:
         assert stream.read_headers() == 200
     return streams
 
 
-def test_two_hundred_streams_vanish(scripted: RunningServer, scripted_http: httpx.Client) -> None:
+def test_two_hundred_streams_vanish(
+    scripted: RunningServer, scripted_http: httpx.Client, open_stream: Open
+) -> None:
     before = scripted.metrics()
-    streams = open_streams(scripted, 200)
+    streams = open_streams(scripted, open_stream, 200)
     busy = scripted.metrics()
     assert busy["octavo_kv_blocks_referenced"] > 0
     assert busy["vllm:num_requests_running"] + busy["vllm:num_requests_waiting"] >= 200
@@ -43,9 +48,9 @@ def test_two_hundred_streams_vanish(scripted: RunningServer, scripted_http: http
 
 
 def test_clients_that_wait_for_a_whole_answer_vanish(
-    scripted: RunningServer, scripted_http: httpx.Client
+    scripted: RunningServer, scripted_http: httpx.Client, open_stream: Open
 ) -> None:
-    waiting = [RawStream(scripted.url, COMPLETIONS, ENDLESS) for _ in range(50)]
+    waiting = [open_stream(scripted.url, COMPLETIONS, ENDLESS) for _ in range(50)]
     while scripted_http.get("/load").json()["server_load"] < 50:
         pass
     for i, stream in enumerate(waiting):
@@ -56,24 +61,26 @@ def test_clients_that_wait_for_a_whole_answer_vanish(
 
 
 def test_clients_vanish_before_the_first_token(
-    scripted: RunningServer, scripted_http: httpx.Client
+    scripted: RunningServer, scripted_http: httpx.Client, open_stream: Open
 ) -> None:
     for i in range(50):
-        stream = RawStream(scripted.url, CHAT, {**ENDLESS_CHAT, "stream": bool(i % 2)})
+        stream = open_stream(scripted.url, CHAT, {**ENDLESS_CHAT, "stream": bool(i % 2)})
         stream.vanish(reset=bool(i % 3))
     scripted.wait_idle()
     greedy_probe(scripted_http)
 
 
-def test_others_are_not_disturbed(scripted: RunningServer, scripted_http: httpx.Client) -> None:
+def test_others_are_not_disturbed(
+    scripted: RunningServer, scripted_http: httpx.Client, open_stream: Open
+) -> None:
     text = "a text of some length " * 5
-    stays = RawStream(
+    stays = open_stream(
         scripted.url,
         COMPLETIONS,
         {"prompt": script("\x04" + text), "max_tokens": 200, "stream": True},
     )
     assert stays.read_headers() == 200
-    for stream in open_streams(scripted, 20):
+    for stream in open_streams(scripted, open_stream, 20):
         stream.vanish(reset=True)
     body = stays.read_rest()
     assert body.endswith("data: [DONE]\n\n")

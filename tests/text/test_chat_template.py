@@ -65,6 +65,17 @@ ALTERNATES = """
     {%- endif %}
 {%- endfor %}
 """
+BLOCKS = """
+{% for m in messages %}
+    {% if m.role == 'user' %}
+U: {{ m.content }}
+    {% else %}
+  {{ m.role }}: {{ m.content }}
+    {% endif %}
+{% endfor %}
+
+end
+"""
 KNOWS_DEVELOPER = "{% for m in messages %}{% if m.role == 'developer' %}D:{{ m.content }}{% else %}{{ m.role }}:{{ m.content }}{% endif %}{% endfor %}"
 PARTS_ONLY = "{% for m in messages %}[{{ m.role }}]{% for p in m['content'] %}{% if p['type'] == 'text' %}{{ p['text'] }}{% endif %}{% endfor %}{% endfor %}"
 TOOLS = """
@@ -88,6 +99,7 @@ TOOLS = """
 MODEL_TEMPLATES = {
     "any": PRINTS_ANY_ROLE,
     "trims": TRIMS,
+    "blocks": BLOCKS,
     "drops": DROPS_OTHERS,
     "raises": RAISES_ON_OTHERS,
     "no system": REFUSES_SYSTEM,

@@ -12,6 +12,7 @@ from tokenizers import AddedToken, decoders, models, pre_tokenizers
 
 from octavo.errors import CheckpointError, PromptError
 from octavo.text.detokenizer import Detokenizer
+from octavo.text.gguf_tokenizer import gguf_tokenizer_parts
 from octavo.text.tokenizer import Tokenizer
 from octavo.text.tokenizer_parts import TokenizerParts
 from support.tiny_tokenizers import (
@@ -19,6 +20,7 @@ from support.tiny_tokenizers import (
     END,
     TOOL,
     TURN,
+    byte_level_metadata,
     byte_level_tokenizer,
     sentencepiece_tokenizer,
 )
@@ -315,6 +317,14 @@ def test_ids_outside_the_vocabulary(tokenizer: Tokenizer) -> None:
 def test_text_that_is_not_unicode(tokenizer: Tokenizer) -> None:
     with pytest.raises(PromptError, match="surrogate"):
         tokenizer.encode("a\ud800b")
+
+
+def test_text_that_the_pre_tokenizer_gives_up_on() -> None:
+    """The library panics there: neither an Exception nor the end of the tokenizer."""
+    tokenizer = Tokenizer(gguf_tokenizer_parts(byte_level_metadata(pre="llama-bpe")))
+    with pytest.raises(PromptError, match="12000001 characters"):
+        tokenizer.encode(" " * 12_000_000 + "x")
+    assert tokenizer.decode(tokenizer.encode("hello")) == "hello"
 
 
 def test_token_text_is_for_people(smollm2: Tokenizer) -> None:

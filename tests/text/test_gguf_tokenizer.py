@@ -48,6 +48,12 @@ def test_words_of_each_kind(kind: str, words: str) -> None:
     assert [word for word, _ in split] == expected
 
 
+def test_slashes_after_a_line() -> None:
+    for kind, expected in (("llama-bpe", "!\n|/b"), ("tekken", "!\n/|b"), ("gpt-4o", "!\n/|b")):
+        split = PRE_TOKENIZER_KINDS[kind].build().pre_tokenize_str("!\n/b")
+        assert [word for word, _ in split] == [spelled(w.encode()) for w in expected.split("|")]
+
+
 def test_missing_kind_warns_and_uses_default(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         tokenizer = build(byte_level_metadata(pre=None))
@@ -90,6 +96,31 @@ def test_user_defined_tokens_are_found_but_not_special() -> None:
     assert tag in tokenizer.encode("a<tag>b")
     assert not tokenizer.is_special(tag)
     assert tokenizer.decode([tag], skip_special_tokens=True) == "<tag>"
+
+
+def test_only_normal_pieces_are_made_by_joining() -> None:
+    """Text that spells a byte token, or an unused piece, is neither."""
+    tokens = ["<unk>", *"<0x41>ab", "<0", "<0x", "<0x4", "<0x41", "<0x41>", "ab", "ba"]
+    byte, unused = tokens.index("<0x41>"), tokens.index("ab")
+    types = [TokenType.UNKNOWN] + [TokenType.NORMAL] * (len(tokens) - 1)
+    types[byte], types[unused] = TokenType.BYTE, TokenType.UNUSED
+    metadata = sentencepiece_metadata(
+        add_dummy_prefix=False,
+        tokens=tokens,
+        token_type=types,
+        scores=[-float(i) for i in range(len(tokens))],
+    )
+    tokenizer = build(metadata)
+    ids = tokenizer.encode("<0x41>abab", add_special_tokens=False)
+    spelled_ids = [tokenizer.pieces.token(i) for i in ids]
+    assert spelled_ids == ["<0x41", ">", "a", "ba", "b"]
+
+
+def test_the_unknown_token_is_special() -> None:
+    tokenizer = sentencepiece_tokenizer(add_dummy_prefix=False)
+    unknown = tokenizer.token_id("<unk>")
+    assert unknown in tokenizer.special_ids
+    assert unknown in tokenizer.encode("a<unk>b")
 
 
 def test_runs_of_spaces_may_be_written_as_marks() -> None:

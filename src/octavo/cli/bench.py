@@ -53,7 +53,7 @@ def throughput(
     with progress_bar() as progress:
         built = build_engine(config, progress=progress)
         try:
-            result = run_workload(built.engine, items, built.ready.vocab_size, progress)
+            result = run_workload(built.engine, items, built.ready, progress)
         finally:
             built.engine.close()
     report = {

@@ -1,7 +1,7 @@
 """`octavo doctor`: what this machine is, and whether Octavo runs on it."""
 
 import platform
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import typer
@@ -18,7 +18,7 @@ def doctor(output: OutputOption = Output.TEXT) -> None:
     """Show the machine, its instruction set and memory, and the model formats; exit 1 if something is wrong."""
     problems: list[str] = []
     report = {
-        "octavo": version("octavo"),
+        "octavo": _version(problems),
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()} {platform.release()}",
         **_machine(problems),
@@ -34,6 +34,14 @@ def doctor(output: OutputOption = Output.TEXT) -> None:
         print_table(_for_people(report))
     if problems:
         raise typer.Exit(1)
+
+
+def _version(problems: list[str]) -> str | None:
+    try:
+        return version("octavo")
+    except PackageNotFoundError:
+        problems.append("octavo is not installed in this environment; only its sources are found")
+        return None
 
 
 def _machine(problems: list[str]) -> dict[str, Any]:

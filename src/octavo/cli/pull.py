@@ -43,9 +43,9 @@ def pull(
     """Fetch a model into the cache and print where it is."""
     path = fetch(model, sources=source or (), accept_license=accept_license, revision=revision)
     if output is Output.JSON:
-        print_json({"path": str(path)})
+        print_json({"path": str(path.absolute())})
     else:
-        typer.echo(path)
+        typer.echo(path.absolute())
 
 
 def fetch(
@@ -64,15 +64,15 @@ def fetch(
         raise ConfigError(f"--from is for {', '.join(NAMED_MODELS)}; given: {model}")
     if is_local(model):
         return locate(model, download=False)
-    if named is not None:
+    with sigterm_cleans_up():
+        if named is None:
+            return locate(model, revision=revision)  # the hub's client has bars of its own
         note(f"{named.name} is under: {named.license.name} ({named.license.url})")
         accept_license = accept_license or _is_agreed(named)
-    with sigterm_cleans_up(), progress_bar() as progress:
-        if named is not None:
+        with progress_bar() as progress:
             return pull_named(
                 named, sources=sources, accept_license=accept_license, progress=progress
             )
-        return locate(model, revision=revision, progress=progress)
 
 
 def _is_agreed(model: NamedModel) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from octavo.core.sampling_params import SamplingParams
 from octavo.engine.loop import Engine
-from octavo.engine.messages import EngineStats, Submit
+from octavo.engine.messages import EngineStats, Ready, Submit
 from octavo.engine.prompts import token_id_array
 from octavo.engine.stream import error_named
 from octavo.errors import ConfigError
@@ -78,12 +78,22 @@ def read_workload(path: Path) -> list[WorkItem]:
 def run_workload(
     engine: Engine,
     items: Sequence[WorkItem],
-    vocab_size: int,
+    ready: Ready,
     progress: Progress = lambda _stage, _fraction: None,
 ) -> Throughput:
-    """Warm up on other prompts, then run all items at once. Raises what a request fails with."""
+    """Warm up on other prompts, then run all items at once.
+
+    Raises ConfigError if one does not fit into the context (it would end early and count as less work), and
+    what a request fails with.
+    """
+    for item in items:
+        if len(item.prompt_token_ids) + item.max_tokens > ready.max_model_len:
+            raise ConfigError(
+                f"request {item.id}: {len(item.prompt_token_ids)} prompt tokens and max_tokens "
+                f"{item.max_tokens} do not fit into {ready.max_model_len} (--max-model-len)"
+            )
     progress("warming up", 0.0)
-    _run(engine, _warm_up(items, vocab_size), lambda _done: None)
+    _run(engine, _warm_up(items, ready.vocab_size), lambda _done: None)
     progress("warming up", 1.0)
     before = engine.stats
     total = sum(item.max_tokens for item in items)

@@ -3,55 +3,82 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 _LOGGER = logging.getLogger(__name__)
 
+_CHECKS = 4
+"""How often a full buffer is looked at in the time that a reader has."""
 
-def bounded_connection(
-    slow_client_timeout_s: float, on_slow_client: Callable[[], None]
-) -> type[HttpToolsProtocol]:
-    """A connection that is cut when its full buffer has not shrunk for `slow_client_timeout_s`.
+
+@dataclass(frozen=True, slots=True)
+class ReaderLimit:
+    """How long a reader may take nothing, and what is told when one has taken that long."""
+
+    timeout_s: float
+    on_cut: Callable[[], None]
+
+
+class BoundedConnection(HttpToolsProtocol):
+    """A connection that is cut when its full buffer has not shrunk for `limit.timeout_s`.
 
     While the buffer is full nothing more is made for the client. Cutting looks to the rest of the server as if the
     client had gone away.
     """
 
-    class Connection(HttpToolsProtocol):
-        _deadline: asyncio.TimerHandle | None = None
+    limit: ClassVar[ReaderLimit]
 
-        def pause_writing(self) -> None:
-            super().pause_writing()
-            self._watch(self.transport.get_write_buffer_size())
+    _timer: asyncio.TimerHandle | None = None
+    _unsent = 0
+    _num_unchanged = 0
 
-        def resume_writing(self) -> None:
-            super().resume_writing()
-            self._unwatch()
+    def pause_writing(self) -> None:
+        """The buffer is full."""
+        super().pause_writing()
+        # The size is taken at the first check: now, part of what was written is not counted yet.
+        self._unsent, self._num_unchanged = 0, 0
+        self._wait()
 
-        def connection_lost(self, exc: Exception | None) -> None:
-            self._unwatch()
-            super().connection_lost(exc)
+    def resume_writing(self) -> None:
+        """The reader has taken most of it."""
+        super().resume_writing()
+        self._unwatch()
 
-        def _watch(self, unsent: int) -> None:
-            self._unwatch()
-            self._deadline = self.loop.call_later(slow_client_timeout_s, self._check, unsent)
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection has ended."""
+        self._unwatch()
+        super().connection_lost(exc)
 
-        def _unwatch(self) -> None:
-            if self._deadline is not None:
-                self._deadline.cancel()
-                self._deadline = None
+    def _wait(self) -> None:
+        self._unwatch()
+        self._timer = self.loop.call_later(self.limit.timeout_s / _CHECKS, self._check)
 
-        def _check(self, unsent_before: int) -> None:
-            unsent = self.transport.get_write_buffer_size()
-            if unsent < unsent_before:
-                self._watch(unsent)
-                return
-            self._deadline = None
-            _LOGGER.warning(
-                "cut a connection whose reader took nothing for %.0f s", slow_client_timeout_s
-            )
-            on_slow_client()
-            self.transport.abort()
+    def _unwatch(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _check(self) -> None:
+        unsent = self.transport.get_write_buffer_size()
+        self._num_unchanged = self._num_unchanged + 1 if unsent == self._unsent else 0
+        self._unsent = unsent
+        if self._num_unchanged < _CHECKS:
+            self._wait()
+            return
+        _LOGGER.warning(
+            "cut a connection whose reader took nothing for %.0f s", self.limit.timeout_s
+        )
+        self.limit.on_cut()
+        self.transport.abort()
+
+
+def connection_with(reader_limit: ReaderLimit) -> type[BoundedConnection]:
+    """The class that a server makes its connections of."""
+
+    class Connection(BoundedConnection):
+        limit = reader_limit
 
     return Connection

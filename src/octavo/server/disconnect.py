@@ -1,7 +1,7 @@
 """Notice that a client has gone, while something is being made for it."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from starlette.requests import ClientDisconnect
@@ -10,13 +10,30 @@ from starlette.types import Receive
 Result = TypeVar("Result")
 
 
-async def run_while_connected(work: Coroutine[Any, Any, Result], receive: Receive) -> Result:
+class Client:
+    """The other end of a connection."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self.has_gone = False
+
+    async def wait_gone(self) -> None:
+        """Return when the client has gone. The body must have been read."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self.has_gone = True
+
+
+async def run_while_connected(
+    work: Callable[[Client], Coroutine[Any, Any, Result]], receive: Receive
+) -> Result:
     """Run `work` to its end, or cancel it when the client goes away and raise ClientDisconnect.
 
-    The body must have been read. `work` has ended in either case when this returns.
+    `work` has ended in either case when this returns.
     """
-    working = asyncio.ensure_future(work)
-    watching = asyncio.ensure_future(_disconnected(receive))
+    client = Client(receive)
+    working = asyncio.ensure_future(work(client))
+    watching = asyncio.ensure_future(client.wait_gone())
     try:
         await asyncio.wait((working, watching), return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
@@ -26,8 +43,3 @@ async def run_while_connected(work: Coroutine[Any, Any, Result], receive: Receiv
         working.cancel()
         watching.cancel()
         await asyncio.gather(working, watching, return_exceptions=True)
-
-
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

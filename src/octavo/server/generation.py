@@ -153,6 +153,8 @@ class Generator:
                         text = choices.add(output)
                         if text is not None:
                             yield text
+                            # Only now has it been taken: a reader that never came back has aborted.
+                            choices.count(text)
                         if choices.cut_short:
                             # The rest was ended by stop strings, which the engine does not know.
                             yield PromptEnd(prompt_index, 0)
@@ -188,6 +190,7 @@ class _Choices:
         self._clocks = [ChoiceClock(metrics, arrived) for _ in range(n)]
         self._num_open = n
         self._num_cut = 0
+        self._ended = [False] * n
 
     @property
     def cut_short(self) -> bool:
@@ -196,16 +199,15 @@ class _Choices:
 
     def add(self, output: SequenceOutput) -> ChoiceText | None:
         """The text of new tokens; None for a choice that has ended, or that has failed."""
-        clock = self._clocks[output.index]
-        if clock.ended or output.finish_reason == "error":
+        if self._ended[output.index] or output.finish_reason == "error":
             return None  # a failure is told once for the whole request
         if output.token_ids:
-            clock.tokens(len(output.token_ids))
+            self._clocks[output.index].tokens(len(output.token_ids))
         delta = self._texts[output.index].add(
             output.token_ids, output.finish_reason, output.stop_reason
         )
         if delta.finish_reason is not None:
-            clock.end(delta.finish_reason)
+            self._ended[output.index] = True
             self._num_open -= 1
             self._num_cut += output.finish_reason is None
         return ChoiceText(
@@ -216,6 +218,11 @@ class _Choices:
             finish_reason=delta.finish_reason,
             stop_reason=delta.stop_reason,
         )
+
+    def count(self, text: ChoiceText) -> None:
+        """Count the end of a choice, if this was its last text."""
+        if text.finish_reason is not None:
+            self._clocks[text.index - self._first_index].end(text.finish_reason)
 
     def prompt_end(self, end: RequestEnd) -> PromptEnd:
         """The engine's last word on a request that did not fail."""

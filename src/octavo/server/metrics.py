@@ -44,7 +44,7 @@ class Metrics:
 class ChoiceClock:
     """Measures one choice (one sequence) of a request, from arrival to its end."""
 
-    __slots__ = ("_arrived", "_first", "_last", "_metrics", "ended", "num_tokens")
+    __slots__ = ("_arrived", "_first", "_has_ended", "_last", "_metrics", "num_tokens")
 
     def __init__(self, metrics: Metrics, arrived: float) -> None:
         self._metrics = metrics
@@ -52,7 +52,7 @@ class ChoiceClock:
         self._first: float | None = None
         self._last = arrived
         self.num_tokens = 0
-        self.ended = False
+        self._has_ended = False
 
     def tokens(self, count: int) -> None:
         """`count` new tokens came just now."""
@@ -68,9 +68,9 @@ class ChoiceClock:
 
     def end(self, reason: str) -> None:
         """The choice ends: stop, length, abort or error. Only the first call counts."""
-        if self.ended:
+        if self._has_ended:
             return
-        self.ended = True
+        self._has_ended = True
         metrics = self._metrics
         metrics.num_finished[reason] += 1
         metrics.e2e_latency_s.observe(time.perf_counter() - self._arrived)

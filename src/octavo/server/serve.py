@@ -17,7 +17,6 @@ from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
 from octavo.checkpoints.locate import locate
-from octavo.checkpoints.model_download import Progress
 from octavo.config import EngineConfig, ServerConfig
 from octavo.engine.process import MODULE, EngineProcess, start_engine_process
 from octavo.errors import ConfigError, OctavoError
@@ -50,7 +49,6 @@ def serve(
     *,
     engine_module: str = MODULE,
     on_ready: "Callable[[str, Ready], None] | None" = None,
-    download_progress: Progress | None = None,
 ) -> int:
     """Serve until SIGTERM or SIGINT, and return the exit code: 0 after a drain, 1 if the engine failed.
 
@@ -59,7 +57,7 @@ def serve(
     """
     listener = bind(server)
     names = server.served_model_names or (engine.model.model,)
-    path = locate(engine.model.model, revision=engine.model.revision, progress=download_progress)
+    path = locate(engine.model.model, revision=engine.model.revision)
     engine = replace(engine, model=replace(engine.model, model=str(path)))
     server = replace(server, served_model_names=names)
     for number in _SIGNALS:
@@ -122,9 +120,9 @@ async def _serve(
         return await supervisor.run(lambda ready: on_ready(url, ready) if on_ready else None)
     finally:
         reporting.cancel()
+        await client.close()  # first: it ends what is still open, and the server waits for that
         http.should_exit = True
         await listening
-        await client.close()
 
 
 class _Supervisor:
@@ -202,7 +200,7 @@ class _Supervisor:
 def _http_server(app: object, serving: "Serving") -> "uvicorn.Server":
     import uvicorn
 
-    from octavo.server.connection import bounded_connection
+    from octavo.server.connection import ReaderLimit, connection_with
 
     class Server(uvicorn.Server):
         """Leaves signals to `_Supervisor`: uvicorn would stop listening before the engine has drained."""
@@ -212,11 +210,12 @@ def _http_server(app: object, serving: "Serving") -> "uvicorn.Server":
             yield
 
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    reader_limit = ReaderLimit(
+        serving.config.slow_client_timeout_s, serving.metrics.count_slow_client
+    )
     config = uvicorn.Config(
         app,  # type: ignore[arg-type]
-        http=bounded_connection(
-            serving.config.slow_client_timeout_s, serving.metrics.count_slow_client
-        ),
+        http=connection_with(reader_limit),
         ws="none",
         lifespan="on",
         log_config=None,

@@ -9,10 +9,13 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from octavo.errors import OctavoError
-from octavo.server.disconnect import run_while_connected
+from octavo.server.disconnect import Client, run_while_connected
 from octavo.server.http_errors import error_object
 
 DONE = b"data: [DONE]\n\n"
+_LARGE_FRAME_BYTES = 16 * 1024
+"""A frame like this may fill the connection's buffer alone: the next, if only an empty one, waits until it is taken.
+So nothing counts as delivered to a reader who has gone to sleep."""
 
 
 class EventStream(Response):
@@ -33,11 +36,11 @@ class EventStream(Response):
     async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
         async with contextlib.aclosing(self._frames):
             try:
-                await run_while_connected(self._send_all(send), receive)
+                await run_while_connected(lambda client: self._send_all(client, send), receive)
             except ClientDisconnect:
                 return  # nobody is left to be told
 
-    async def _send_all(self, send: Send) -> None:
+    async def _send_all(self, client: Client, send: Send) -> None:
         started = False
         try:
             async for frame in self._frames:
@@ -45,6 +48,12 @@ class EventStream(Response):
                     started = True
                     await send(self._start())
                 await send(_body(frame))
+                if len(frame) > _LARGE_FRAME_BYTES:
+                    await send(_body(b""))
+                if client.has_gone:  # sending says nothing about it
+                    raise ClientDisconnect
+        except ClientDisconnect:
+            raise
         except Exception as error:
             if not started:
                 raise

@@ -1,5 +1,7 @@
 """POST /tokenize and /detokenize."""
 
+from typing import Any
+
 import msgspec
 from fastapi import APIRouter, Request
 from starlette.responses import Response
@@ -29,28 +31,9 @@ def tokenize_routes(serving: Serving) -> APIRouter:
         """The tokens of a prompt, or of a conversation as its template renders it."""
         model = serving.model()
         fields = await read_json_object(request, serving.config.max_body_bytes)
-        strict = serving.config.strict_requests
         if "messages" in fields:
-            chat, ignored = parse_request(
-                TokenizeChatRequest, fields, TOKENIZE_FIELDS, strict=strict
-            )
-            model.check_name(chat.model)
-            prompt = await chat_prompt(
-                serving, model.assets, chat, add_special_tokens=bool(chat.add_special_tokens)
-            )
-            if strict:
-                refuse_unknown(prompt.ignored_fields)
-            ignored += prompt.ignored_fields
-            token_ids, wants_strings = prompt.token_ids, chat.return_token_strs
-        else:
-            body, ignored = parse_request(
-                TokenizeCompletionRequest, fields, TOKENIZE_FIELDS, strict=strict
-            )
-            model.check_name(body.model)
-            token_ids = await _encode(serving, model, body)
-            wants_strings = body.return_token_strs
-        serving.log_ignored(ignored)
-        return _tokens_response(model, token_ids, ignored, wants_strings=bool(wants_strings))
+            return await _tokenize_chat(serving, model, fields)
+        return await _tokenize_prompt(serving, model, fields)
 
     @router.post("/detokenize", openapi_extra=json_body(DetokenizeRequest))
     async def detokenize(request: Request) -> Response:
@@ -75,14 +58,35 @@ def tokenize_routes(serving: Serving) -> APIRouter:
     return router
 
 
-async def _encode(
-    serving: Serving, model: ServedModel, body: TokenizeCompletionRequest
-) -> list[int]:
-    adds = body.add_special_tokens is not False
+async def _tokenize_chat(serving: Serving, model: ServedModel, fields: dict[str, Any]) -> Response:
+    strict = serving.config.strict_requests
+    body, ignored = parse_request(TokenizeChatRequest, fields, TOKENIZE_FIELDS, strict=strict)
+    model.check_name(body.model)
+    prompt = await chat_prompt(
+        serving, model.assets, body, add_special_tokens=bool(body.add_special_tokens)
+    )
+    if strict:
+        refuse_unknown(prompt.ignored_fields)
+    ignored += prompt.ignored_fields
+    serving.log_ignored(ignored)
+    return _tokens_response(
+        model, prompt.token_ids, ignored, wants_strings=bool(body.return_token_strs)
+    )
+
+
+async def _tokenize_prompt(
+    serving: Serving, model: ServedModel, fields: dict[str, Any]
+) -> Response:
+    strict = serving.config.strict_requests
+    body, ignored = parse_request(TokenizeCompletionRequest, fields, TOKENIZE_FIELDS, strict=strict)
+    model.check_name(body.model)
+    serving.log_ignored(ignored)
     tokenizer = model.assets.tokenizer
-    return await serving.off_loop(
+    adds = body.add_special_tokens is not False
+    token_ids = await serving.off_loop(
         len(body.prompt), lambda: tokenizer.encode(body.prompt, add_special_tokens=adds)
     )
+    return _tokens_response(model, token_ids, ignored, wants_strings=bool(body.return_token_strs))
 
 
 def _tokens_response(

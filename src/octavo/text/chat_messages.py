@@ -101,7 +101,7 @@ def _tool_calls(calls: object, where: str) -> list[dict[str, Any]]:
         if isinstance(arguments, str):
             try:
                 value = json.loads(arguments) if arguments else {}
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise _invalid(
                     f"{where}.tool_calls[{i}].function.arguments must be JSON ({error})", arguments
                 ) from error

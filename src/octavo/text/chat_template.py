@@ -21,8 +21,8 @@ _RESERVED = frozenset(
 """What `render` itself gives to the template."""
 _LOOPS_OVER_PARTS = re.compile(r"for\s+\w+\s+in\s+\w+(?:\.content\b|\[['\"]content['\"]\])")
 _ASKS_KIND = re.compile(r"\bis\s+(?:not\s+)?(?:string|iterable|sequence|mapping)\b")
-_ANSWERS = frozenset({ASSISTANT, "tool", "function", "ipython", "user"})
-"""Roles that every template knows, or whose texts templates shorten on purpose (reasoning)."""
+_UNCHECKED_ROLES = frozenset({"user", ASSISTANT, "tool", "function", "ipython"})
+"""Every template knows the first two, and templates shorten answers on purpose (reasoning)."""
 _END_MARK = "\ue000end of the final message\ue000 "
 """Its last space shows whether the template trims texts."""
 
@@ -178,7 +178,7 @@ def _check_complete(
     """Refuse a prompt in which an instruction has no effect: many templates drop roles without a word."""
     for i, message in enumerate(chat):
         text = text_of(message).strip()
-        if message["role"] in _ANSWERS or text in prompt:
+        if message["role"] in _UNCHECKED_ROLES or text in prompt:
             continue
         # The template may rework the text. It is left out if another text gives the same prompt.
         other = [*chat[:i], with_text(message, text + _END_MARK), *chat[i + 1 :]]

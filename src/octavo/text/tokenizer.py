@@ -43,14 +43,12 @@ class Tokenizer:
         return self.pieces.special_ids
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
-        """The token ids of a text. Raises PromptError for text that is not valid Unicode."""
-        try:
-            ids = self._backend.encode(text, add_special_tokens=False).ids
-        except TypeError as error:  # the library's answer to what it cannot take as UTF-8
-            raise PromptError(
-                "the prompt is not valid Unicode text: it holds a lone surrogate",
-                parameter="prompt",
-            ) from error
+        """The token ids of a text.
+
+        Raises PromptError for text that is not valid Unicode, or that the pre-tokenizer gives up on (some do
+        at runs of ten million spaces).
+        """
+        ids = self._encode(text)
         if not add_special_tokens:
             return ids
         if ids[: len(self._prefix)] != self._prefix:
@@ -58,6 +56,23 @@ class Tokenizer:
         if ids[len(ids) - len(self._suffix) :] != self._suffix:
             ids = ids + self._suffix
         return ids
+
+    def _encode(self, text: str) -> list[int]:
+        try:
+            return self._backend.encode(text, add_special_tokens=False).ids
+        except TypeError as error:  # the library's answer to what it cannot take as UTF-8
+            raise PromptError(
+                "the prompt is not valid Unicode text: it holds a lone surrogate",
+                parameter="prompt",
+            ) from error
+        except BaseException as error:
+            # A limit of the library's regular expressions; its class cannot be imported.
+            if type(error).__name__ != "PanicException":
+                raise
+            raise PromptError(
+                f"the prompt of {len(text)} characters cannot be tokenized: {error}",
+                parameter="prompt",
+            ) from error
 
     def decode(
         self,

@@ -91,7 +91,7 @@ async def send(exchange: Exchange, answer: Answer, http_request: Request) -> Res
     """Make the answer in the form that was asked for, for as long as the client is there."""
     if exchange.body.stream:
         return EventStream(answer.frames(), exchange.headers)
-    data = await run_while_connected(answer.whole(), http_request.receive)
+    data = await run_while_connected(lambda _: answer.whole(), http_request.receive)
     return Response(data, headers=dict(exchange.headers), media_type="application/json")
 
 

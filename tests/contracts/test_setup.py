@@ -1,0 +1,136 @@
+"""The way from a clean clone: what is checked, documented and packaged."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from importlib.metadata import requires
+from pathlib import Path
+
+import pytest
+
+from support.command import environment
+
+ROOT = Path(__file__).parents[2]
+APT_LINE = "apt-get install -y git make g++ python3 python3-venv python3-dev"
+
+
+def preflight(tools: Path, python: str = "python3") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [shutil.which("bash") or "bash", ROOT / "tools" / "preflight"],
+        env={"PATH": str(tools), "PYTHON": python},
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.fixture
+def tools(tmp_path: Path) -> Path:
+    """A PATH with all that is needed and nothing else."""
+    for name in ("git", "make", "g++", "uname", "env", "bash", "cat"):
+        found = shutil.which(name)
+        assert found is not None, f"{name} is missing on this machine"
+        (tmp_path / name).symlink_to(found)
+    (tmp_path / "python3").symlink_to(sys.executable)
+    return tmp_path
+
+
+def fake(tools: Path, name: str, script: str) -> None:
+    (tools / name).unlink(missing_ok=True)
+    (tools / name).write_text(f"#!/usr/bin/env bash\n{script}\n")
+    (tools / name).chmod(0o755)
+
+
+def test_a_machine_that_has_everything(tools: Path) -> None:
+    result = preflight(tools)
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize(
+    ("absent", "named"),
+    [("git", "git"), ("g++", "g++"), ("python3", "python3 python3-venv python3-dev")],
+)
+def test_what_is_missing_is_named_with_the_line_that_brings_it(
+    absent: str, named: str, tools: Path
+) -> None:
+    (tools / absent).unlink()
+    result = preflight(tools)
+    assert result.returncode == 1
+    assert f"missing on this machine: {named}\n" in result.stderr
+    assert APT_LINE in result.stderr
+
+
+def test_an_old_python_is_refused(tools: Path) -> None:
+    fake(tools, "python3", '[[ $1 == --version ]] && { echo "Python 3.9.2"; exit 0; }; exit 1')
+    result = preflight(tools)
+    assert result.returncode == 1
+    assert "needs Python 3.10 or newer" in result.stderr
+    assert "Python 3.9.2" in result.stderr
+
+
+@pytest.mark.parametrize("system", ["Darwin arm64", "Linux aarch64"])
+def test_another_platform_is_refused(system: str, tools: Path) -> None:
+    name, machine = system.split()
+    fake(tools, "uname", f"[[ $1 == -s ]] && echo {name} || echo {machine}")
+    result = preflight(tools)
+    assert result.returncode == 1
+    assert result.stderr == f"octavo: runs on Linux x86-64 for now; this is {system}\n"
+
+
+def test_the_readme_has_the_same_line() -> None:
+    assert APT_LINE in (ROOT / "README.md").read_text()
+
+
+def test_make_knows_every_target_that_is_named() -> None:
+    text = (ROOT / "Makefile").read_text()
+    targets = set(re.findall(r"^([a-z-]+):", text, re.MULTILINE))
+    named = {"setup", "serve", "test", "test-long", "check", "wheel", "clean", "docs", "models"}
+    for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
+        named |= set(re.findall(r"`make ([a-z-]+)", page.read_text()))
+    assert named <= targets
+
+
+def test_ci_calls_make_and_nothing_else() -> None:
+    lines = (ROOT / ".ci" / "run").read_text().splitlines()
+    commands = [line for line in lines if line and not line.startswith(("#", "set ", "cd "))]
+    assert commands == ["make check", "make test"]
+    assert os.access(ROOT / ".ci" / "run", os.X_OK)
+
+
+def test_the_reference_is_current() -> None:
+    result = subprocess.run(
+        [sys.executable, ROOT / "tools" / "write_reference.py", "--check"],
+        env=environment(),
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 0, result.stderr
+
+
+def test_a_plain_install_asks_for_nothing_of_machine_learning() -> None:
+    lines = requires("octavo") or []
+    plain = [line for line in lines if "extra ==" not in line]
+    names = {re.split(r"[<>=!~\[; ]", line)[0].lower() for line in plain}
+    assert "numpy" in names
+    assert not names & {"torch", "transformers", "triton", "tensorflow", "jax", "vllm", "gguf"}
+    assert [line for line in lines if line.startswith("torch==2.13.0") and "test" in line]
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.relative_to(ROOT)}: {target}"
+
+
+def test_docker_builds_from_what_the_wheel_needs() -> None:
+    """.dockerignore lets through what pyproject.toml names, and the files of the build."""
+    let_through = {
+        line[1:]
+        for line in (ROOT / ".dockerignore").read_text().splitlines()
+        if line.startswith("!")
+    }
+    text = (ROOT / "pyproject.toml").read_text()
+    (listed,) = re.findall(r"^license-files = \[(.*)\]$", text, re.MULTILINE)
+    needed = {"src", "csrc", "CMakeLists.txt", "pyproject.toml", "README.md"}
+    assert needed | set(re.findall(r'"(.*?)"', listed)) <= let_through

@@ -1,0 +1,178 @@
+"""`octavo serve` as a user runs it: what it prints works when it is pasted, and signals end it."""
+
+import contextlib
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from queue import Empty, Queue
+
+import httpx
+import pytest
+
+from support.command import environment, octavo
+from support.text_model import text_model_folder, write_text_model
+
+START_TIMEOUT_S = 60.0
+
+
+class Serving:
+    """A running `octavo serve`; its output is read as it comes."""
+
+    def __init__(self, *arguments: str) -> None:
+        self.started = time.perf_counter()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "octavo", "serve", "--port", "0", *arguments],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(),
+        )  # fmt: skip
+        self.errors: list[str] = []
+        self._lines: Queue[str] = Queue()
+        for stream, take in (
+            (self.process.stdout, self._lines.put),
+            (self.process.stderr, self.errors.append),
+        ):
+            assert stream is not None
+            threading.Thread(target=lambda s=stream, t=take: [t(line) for line in s]).start()
+        self.greeting: list[str] = []
+
+    def wait_ready(self) -> str:
+        """Read to the last line of the greeting; the server's address."""
+        while not self.greeting or not self.greeting[-1].startswith("python "):
+            try:
+                self.greeting.append(self._lines.get(timeout=START_TIMEOUT_S).rstrip("\n"))
+            except Empty:
+                raise AssertionError("".join(self.errors)) from None
+        found = re.search(r"http://\S+", self.greeting[0])
+        assert found is not None
+        return found[0]
+
+    def end(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """Send a signal and wait for the exit code."""
+        self.process.send_signal(number)
+        return self.process.wait(timeout=30)
+
+
+@contextlib.contextmanager
+def serving(*arguments: str) -> Iterator[Serving]:
+    server = Serving(*arguments)
+    try:
+        yield server
+    finally:
+        server.process.kill()
+        server.process.wait()
+        for stream in (server.process.stdout, server.process.stderr):
+            assert stream is not None
+            stream.close()
+
+
+def run_line(line: str) -> str:
+    """Run a line of the greeting as a shell would."""
+    command = shlex.split(line)
+    if command[0] == "python":
+        command[0] = sys.executable
+    result = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=60)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def request_of_curl(line: str) -> httpx.Response:
+    """What the printed curl command asks, asked without curl, which a new machine may lack."""
+    name, url, flag, header, data_flag, body = shlex.split(line)
+    assert (name, flag, data_flag) == ("curl", "-H", "-d")
+    key, value = header.split(": ")
+    return httpx.post(url, headers={key: value}, content=body, timeout=60)
+
+
+def test_what_is_printed_works_when_it_is_pasted() -> None:
+    with serving(str(text_model_folder()), "--served-model-name", "tiny") as server:
+        server.wait_ready()
+        curl, python = (line for line in server.greeting if line.startswith(("curl ", "python ")))
+        answer = request_of_curl(curl)
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["model"] == "tiny"
+        assert answer.json()["choices"][0]["message"]["role"] == "assistant"
+        run_line(python)
+        assert "pages of 16" in "\n".join(server.greeting)
+        assert server.end() == 0
+
+
+def test_a_base_model_is_greeted_with_completions(tmp_path: Path) -> None:
+    folder = tmp_path / "base"
+    write_text_model(folder)
+    (folder / "tokenizer_config.json").write_text('{"bos_token": "<bos>", "eos_token": "<eos>"}')
+    with serving(str(folder)) as server:
+        server.wait_ready()
+        (curl,) = (line for line in server.greeting if line.startswith("curl "))
+        assert "/v1/completions" in curl
+        assert request_of_curl(curl).json()["choices"][0]["text"] is not None
+        run_line(server.greeting[-1])
+        assert server.end(signal.SIGINT) == 0
+
+
+def test_flags_reach_the_engine_and_the_server() -> None:
+    flags = ("--block-size", "32", "--num-gpu-blocks-override", "12", "--max-model-len", "64")
+    with serving(str(text_model_folder()), *flags, "--strict-requests") as server:
+        url = server.wait_ready()
+        text = "\n".join(server.greeting)
+        assert "12 pages of 32 = 384 tokens, 6 sequences of 64" in text
+        card = httpx.get(f"{url}/v1/models").json()["data"][0]
+        assert card["id"] == str(text_model_folder())
+        assert card["max_model_len"] == 64
+        body = {"prompt": "Hi", "max_tokens": 1, "surprise": 1}
+        assert httpx.post(f"{url}/v1/completions", json=body, timeout=30).status_code == 400
+        assert server.end() == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("nothing",), "there is no model 'nothing'"),
+        (("--block-size", "17"), "block_size must be one of"),
+        (("--host", "192.0.2.1"), "cannot listen on 192.0.2.1"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(arguments: tuple[str, ...], message: str) -> None:
+    model = () if arguments == ("nothing",) else (str(text_model_folder()),)
+    result = octavo("serve", *model, *arguments)
+    assert result.returncode == 2
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_port_in_use_is_named() -> None:
+    with serving(str(text_model_folder())) as server:
+        port = server.wait_ready().rsplit(":", 1)[1]
+        result = octavo("serve", str(text_model_folder()), "--port", port)
+        assert result.returncode == 2
+        assert f"cannot listen on 127.0.0.1:{port}" in result.stderr
+        assert server.end() == 0
+
+
+def test_an_early_sigterm_ends_it_with_0() -> None:
+    with serving(str(text_model_folder())) as server:
+        while not any("octavo" in line for line in server.errors) and server.process.poll() is None:
+            time.sleep(0.01)  # it lives
+        assert server.end() == 0
+
+
+@pytest.mark.model
+def test_the_default_model_answers_soon(smollm2_path: Path) -> None:
+    """About a second on an idle machine with a warm disk; the limit leaves room for a busy one."""
+    with serving() as server:
+        url = server.wait_ready()
+        body = {
+            "model": "smollm2",
+            "prompt": "The capital of France is",
+            "max_tokens": 1,
+            "temperature": 0,
+        }
+        answer = httpx.post(f"{url}/v1/completions", json=body, timeout=30).json()
+        seconds = time.perf_counter() - server.started
+        assert answer["choices"][0]["text"] == " Paris"
+        assert seconds < 15, "".join(server.errors)
+        assert server.end() == 0
