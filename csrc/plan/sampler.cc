@@ -48,6 +48,9 @@ DrawError Sampler::draw(const float* logits, const Draw& draw, const StepInput& 
   std::copy(logits, logits + vocab_size_, z_.begin());
   apply_masks(draw, input);
   apply_penalties(draw, input);
+  // Penalties may divide by next to nothing; what they make of a row counts as the model's own
+  // logits do.
+  if (!kernels_.is_drawable(z_.data(), vocab_size_)) return kNotFinite;
   const int64_t best = kernels_.argmax(z_.data(), vocab_size_);
   if (z_[best] == kMinusInfinity) return kNothingLeft;
   if (draw.temperature == 0.0f) {

@@ -65,6 +65,12 @@ TEST(bad_rows_are_reported) {
   }
   const std::vector<float> logits(50, 1.0f);
   const int32_t ids[] = {3, 3};
+  Draw extreme = plain(1.0f);
+  extreme.output = {0, 1};
+  extreme.repetition_penalty = 1e-45f;
+  StepInput history;
+  history.ids = ids;
+  CHECK(sampler.draw(logits.data(), extreme, history, &token) == kNotFinite, "infinite penalty");
   StepInput input;
   input.ids = ids;
   Draw d = plain(1.0f);

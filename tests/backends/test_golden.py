@@ -5,6 +5,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from octavo.core.sampling_params import SamplingParams
+from octavo.core.step import Sample
+from octavo.models.model import load_model
 from support.backends import (
     BACKENDS,
     ForwardRunner,
@@ -16,10 +20,6 @@ from support.backends import (
 )
 from support.golden import GEMMA, SMOLLM2, GoldenCase, golden_cases
 
-from octavo.core.sampling_params import SamplingParams
-from octavo.core.step import Sample
-from octavo.models.model import load_model
-
 NUM_BLOCKS = 90
 SHORT = {SMOLLM2: (0, 7, 11, 14), GEMMA: (0, 7, 11)}
 """Cases of the short form: raw text, unusual characters, a chat, and one of 513 prompt tokens."""
@@ -27,7 +27,9 @@ SHORT = {SMOLLM2: (0, 7, 11, 14), GEMMA: (0, 7, 11)}
 pytestmark = pytest.mark.model
 
 
-@pytest.fixture(scope="module", params=[(b, n) for b in BACKENDS for n in (SMOLLM2, GEMMA)], ids=str)
+@pytest.fixture(
+    scope="module", params=[(b, n) for b in BACKENDS for n in (SMOLLM2, GEMMA)], ids=str
+)
 def runner_and_name(
     request: pytest.FixtureRequest, smollm2_path: Path, gemma_path: Path
 ) -> Iterator[tuple[ForwardRunner, str]]:

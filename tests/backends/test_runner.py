@@ -7,6 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+
+from octavo.core.sampling_params import SamplingParams
+from octavo.core.step import BlockCopy, Sample
+from octavo.models.model import Model, load_model
 from support.backends import (
     BACKENDS,
     ForwardRunner,
@@ -18,13 +22,9 @@ from support.backends import (
 )
 from support.tiny_models import prompt, tiny_folder
 
-from octavo.core.sampling_params import SamplingParams
-from octavo.core.step import BlockCopy, Sample
-from octavo.models.model import Model, load_model
-
 NUM_BLOCKS = 40
 NAMES = ("llama", "mistral", "gemma3")
-CLOSE = {"rtol": 0, "atol": 2e-5}
+ATOL = 2e-5
 """Logits are about 5; chunks and batches change only the order of summation."""
 
 
@@ -42,21 +42,29 @@ def runner(request: pytest.FixtureRequest, model: Model) -> Iterator[ForwardRunn
 
 def greedy(seq_id: int, token_ids: list[int], **params: Any) -> Sample:
     return Sample(
-        seq_id, SamplingParams(temperature=0.0, **params), 0, 0, array("i", token_ids), len(token_ids)
+        seq_id,
+        SamplingParams(temperature=0.0, **params),
+        0,
+        0,
+        array("i", token_ids),
+        len(token_ids),
     )
 
 
 def log_softmax(logits: NDArray[Any]) -> NDArray[np.float64]:
     values = logits.astype(np.float64)
     values -= values.max(axis=-1, keepdims=True)
-    return values - np.log(np.exp(values).sum(axis=-1, keepdims=True))
+    result: NDArray[np.float64] = values - np.log(np.exp(values).sum(axis=-1, keepdims=True))
+    return result
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 16, 32, 50])
 def test_chunks_give_the_logits_of_the_whole(runner: ForwardRunner, chunk: int) -> None:
     ids = prompt(70)
     whole = prompt_logits(runner, ids, seed=1)
-    np.testing.assert_allclose(prompt_logits(runner, ids, chunk=chunk, seed=2), whole, **CLOSE)
+    np.testing.assert_allclose(
+        prompt_logits(runner, ids, chunk=chunk, seed=2), whole, rtol=0, atol=ATOL
+    )
 
 
 @pytest.mark.parametrize("block_size", [16, 32, 64])
@@ -66,7 +74,7 @@ def test_block_size_does_not_matter(backend: str, model: Model, block_size: int)
         prompt_logits(make_runner(backend, model, num_blocks=12, block_size=size), prompt(90))
         for size in (16, block_size)
     ]
-    np.testing.assert_allclose(results[0], results[1], **CLOSE)
+    np.testing.assert_allclose(results[0], results[1], rtol=0, atol=ATOL)
 
 
 def test_sequences_of_a_batch_do_not_see_each_other(runner: ForwardRunner) -> None:
@@ -84,9 +92,9 @@ def test_sequences_of_a_batch_do_not_see_each_other(runner: ForwardRunner) -> No
             seq_step(short_ids[19:], tables[2], start=19, seq_id=3),
         )
     )
-    np.testing.assert_allclose(logits[:20], alone_long[30:], **CLOSE)
-    np.testing.assert_allclose(logits[20:40], alone_short, **CLOSE)
-    np.testing.assert_allclose(logits[40], alone_short[19], **CLOSE)
+    np.testing.assert_allclose(logits[:20], alone_long[30:], rtol=0, atol=ATOL)
+    np.testing.assert_allclose(logits[20:40], alone_short, rtol=0, atol=ATOL)
+    np.testing.assert_allclose(logits[40], alone_short[19], rtol=0, atol=ATOL)
 
 
 def test_what_other_blocks_hold_does_not_matter(runner: ForwardRunner) -> None:
@@ -99,7 +107,7 @@ def test_what_other_blocks_hold_does_not_matter(runner: ForwardRunner) -> None:
     runner.forward(plan_of(seq_step(prompt(48), table)))
     runner.forward(plan_of(seq_step(ids[:39], table)))
     after = runner.forward(plan_of(seq_step(ids[39:], table, start=39)))
-    np.testing.assert_allclose(after[0], before[39], **CLOSE)
+    np.testing.assert_allclose(after[0], before[39], rtol=0, atol=ATOL)
 
 
 def test_shared_prefix_is_read_through_two_tables(runner: ForwardRunner) -> None:
@@ -112,8 +120,8 @@ def test_shared_prefix_is_read_through_two_tables(runner: ForwardRunner) -> None
             seq_step(second, array("i", [9, 4, 1]), start=32, seq_id=2),
         )
     )
-    np.testing.assert_allclose(logits[:5], alone[0], **CLOSE)
-    np.testing.assert_allclose(logits[5:], alone[1], **CLOSE)
+    np.testing.assert_allclose(logits[:5], alone[0], rtol=0, atol=ATOL)
+    np.testing.assert_allclose(logits[5:], alone[1], rtol=0, atol=ATOL)
 
 
 def test_copies_come_first_and_cover_all_layers(runner: ForwardRunner) -> None:
@@ -128,8 +136,8 @@ def test_copies_come_first_and_cover_all_layers(runner: ForwardRunner) -> None:
             copies=(BlockCopy(src=8, dst=33),),
         )
     )
-    np.testing.assert_allclose(logits[:3], expected[0], **CLOSE)
-    np.testing.assert_allclose(logits[3:], expected[1], **CLOSE)
+    np.testing.assert_allclose(logits[:3], expected[0], rtol=0, atol=ATOL)
+    np.testing.assert_allclose(logits[3:], expected[1], rtol=0, atol=ATOL)
 
 
 def test_run_draws_from_the_last_token_of_each_sequence(runner: ForwardRunner) -> None:
@@ -167,7 +175,7 @@ def test_logprobs_of_the_drawn_token(runner: ForwardRunner) -> None:
     step = seq_step(ids, array("i", [0]), samples=(greedy(0, ids, logprobs=3),))
     logprobs = runner.run(plan_of(step)).tokens[0].logprobs
     assert logprobs is not None
-    assert (logprobs.token_id, logprobs.rank, len(logprobs.top)) == (expected.argmax(), 1, 3)
+    assert (logprobs.token_id, logprobs.rank, len(logprobs.top)) == (int(expected.argmax()), 1, 3)
     assert logprobs.logprob == pytest.approx(expected.max(), abs=1e-4)
     for token_id, value in logprobs.top:
         assert value == pytest.approx(expected[token_id], abs=1e-4)
@@ -216,7 +224,7 @@ def test_an_empty_plan_with_copies(runner: ForwardRunner) -> None:
     assert (list(result.tokens), result.prompt_logprobs) == ([], {})
     expected = prompt_logits(runner, [*ids, 5], seed=10)[16]
     logits = runner.forward(plan_of(seq_step([5], array("i", [11, 12]), start=16)))
-    np.testing.assert_allclose(logits[0], expected, **CLOSE)
+    np.testing.assert_allclose(logits[0], expected, rtol=0, atol=ATOL)
 
 
 def test_close_twice(runner: ForwardRunner) -> None:
