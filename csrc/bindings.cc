@@ -1,6 +1,7 @@
 // The Python module octavo._C: translates arrays to pointers and calls. It decides nothing.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -179,6 +180,8 @@ void bind_plan(nb::module_& m) {
       .def("run", &run, "tokens"_a, "sequences"_a, "tables"_a, "copies"_a, "rows"_a, "draws"_a,
            "ids"_a, "bias_values"_a, "out_tokens"_a, "out_logprobs"_a, "out_top_ids"_a,
            "out_top_logprobs"_a, "logits"_a.none())
+      .def("set_profiling", &Plan::set_profiling, "on"_a)
+      .def("profile", &Plan::profile, "Seconds by op since profiling was turned on.")
       .def_prop_ro("weight_bytes", &Plan::weight_bytes)
       .def_prop_ro("pool_bytes", &Plan::pool_bytes);
 }

@@ -16,6 +16,10 @@ struct TileBlocks {
   const uint8_t* values[kGroupsPerTile];
 };
 
+// Blocks lie anywhere, which the hardware's own prefetching cannot follow: while a tile's scores
+// are computed its values are fetched, and while its values are summed the next tile's keys.
+static inline void fetch(const uint8_t* p) { __builtin_prefetch(p, 0, 3); }
+
 static inline int64_t kv_element(const KvLayer& kv) { return kv.bf16 ? 2 : 4; }
 
 static inline uint8_t* kv_keys(const KvLayer& kv, int32_t block, int32_t kv_head) {
@@ -41,7 +45,8 @@ static inline TileBlocks find_tile(const AttentionItem& item, int32_t tile_start
 // scores[r][g * 16 ..] for N groups from g0.
 template <bool kBf16, int R, int N>
 static inline void scores_of_groups(const TileBlocks& t, int g0, const void* const* q,
-                                    const KvLayer& kv, float (*scores)[kKeysPerTile]) {
+                                    const KvLayer& kv, bool first_pass,
+                                    float (*scores)[kKeysPerTile]) {
   VecF acc[R][N];
   OCTAVO_UNROLL
   for (int r = 0; r < R; ++r) {
@@ -51,6 +56,10 @@ static inline void scores_of_groups(const TileBlocks& t, int g0, const void* con
   const int64_t stride = kv.block_size * 4;
   const int steps = kBf16 ? kv.head_dim / 2 : kv.head_dim;
   for (int i = 0; i < steps; ++i) {
+    if (first_pass) {
+      OCTAVO_UNROLL
+      for (int n = 0; n < N; ++n) fetch(t.values[g0 + n] + i * kLine);
+    }
     if constexpr (kBf16) {
       Pairs k[N];
       OCTAVO_UNROLL
@@ -120,7 +129,8 @@ static inline float softmax_tile(float* scores, uint16_t* weights16, int num_gro
 template <bool kBf16, int R, int N>
 static inline void values_of_channels(const TileBlocks& t, int num_groups, int v0,
                                       const KvLayer& kv, const void* const* weights,
-                                      const float* factor, float* const* out) {
+                                      const TileBlocks* next, const float* factor,
+                                      float* const* out) {
   VecF acc[R][N];
   OCTAVO_UNROLL
   for (int r = 0; r < R; ++r) {
@@ -134,6 +144,11 @@ static inline void values_of_channels(const TileBlocks& t, int num_groups, int v
   for (int g = 0; g < num_groups; ++g) {
     const uint8_t* base = t.values[g] + v0 * kLine;
     for (int i = 0; i < kSteps; ++i) {
+      if (next != nullptr) {
+        const uint8_t* keys = next->keys[g] + (i * (kv.head_dim / 16) + v0) * (kv.block_size * 4);
+        OCTAVO_UNROLL
+        for (int n = 0; n < N; ++n) fetch(keys + n * (kv.block_size * 4));
+      }
       if constexpr (kBf16) {
         Pairs v[N];
         OCTAVO_UNROLL
@@ -197,7 +212,7 @@ static AttentionState carve_state(const AttentionItem& item) {
 // Rows [first, first + R) against one tile.
 template <bool kBf16, int R>
 static void attend_tile(const AttentionItem& item, const AttentionState& s, const TileBlocks& t,
-                        int32_t tile_start, int num_groups, int first) {
+                        const TileBlocks* next, int32_t tile_start, int num_groups, int first) {
   const KvLayer& kv = item.kv;
   alignas(64) float scores[R][kKeysPerTile];
   alignas(64) uint16_t weights16[R][kKeysPerTile];
@@ -214,7 +229,7 @@ static void attend_tile(const AttentionItem& item, const AttentionState& s, cons
   }
   constexpr int kWide = R <= 3 ? 4 : 2;
   for (int g = 0; g < num_groups; g += kWide) {
-    scores_of_groups<kBf16, R, kWide>(t, g, q, kv, scores);
+    scores_of_groups<kBf16, R, kWide>(t, g, q, kv, first == 0, scores);
   }
   for (int r = 0; r < R; ++r) {
     const int row = first + r;
@@ -224,37 +239,38 @@ static void attend_tile(const AttentionItem& item, const AttentionState& s, cons
                                     position + 1 - tile_start, s.m + row, s.l + row);
   }
   const int vectors = kv.head_dim / 16;
+  if (first != 0) next = nullptr;
   int v = 0;
   for (; v + kWide <= vectors; v += kWide) {
-    values_of_channels<kBf16, R, kWide>(t, num_groups, v, kv, weights, factor, out);
+    values_of_channels<kBf16, R, kWide>(t, num_groups, v, kv, weights, next, factor, out);
   }
   for (; v < vectors; ++v) {
-    values_of_channels<kBf16, R, 1>(t, num_groups, v, kv, weights, factor, out);
+    values_of_channels<kBf16, R, 1>(t, num_groups, v, kv, weights, next, factor, out);
   }
 }
 
 template <bool kBf16>
 static void attend_rows(const AttentionItem& item, const AttentionState& s, const TileBlocks& t,
-                        int32_t tile_start, int num_groups) {
+                        const TileBlocks* next, int32_t tile_start, int num_groups) {
   for (int first = 0; first < s.num_rows; first += kRowsPerPass) {
     switch (s.num_rows - first) {
       case 1:
-        attend_tile<kBf16, 1>(item, s, t, tile_start, num_groups, first);
+        attend_tile<kBf16, 1>(item, s, t, next, tile_start, num_groups, first);
         break;
       case 2:
-        attend_tile<kBf16, 2>(item, s, t, tile_start, num_groups, first);
+        attend_tile<kBf16, 2>(item, s, t, next, tile_start, num_groups, first);
         break;
       case 3:
-        attend_tile<kBf16, 3>(item, s, t, tile_start, num_groups, first);
+        attend_tile<kBf16, 3>(item, s, t, next, tile_start, num_groups, first);
         break;
       case 4:
-        attend_tile<kBf16, 4>(item, s, t, tile_start, num_groups, first);
+        attend_tile<kBf16, 4>(item, s, t, next, tile_start, num_groups, first);
         break;
       case 5:
-        attend_tile<kBf16, 5>(item, s, t, tile_start, num_groups, first);
+        attend_tile<kBf16, 5>(item, s, t, next, tile_start, num_groups, first);
         break;
       default:
-        attend_tile<kBf16, 6>(item, s, t, tile_start, num_groups, first);
+        attend_tile<kBf16, 6>(item, s, t, next, tile_start, num_groups, first);
         break;
     }
   }
@@ -283,6 +299,12 @@ static void merge_split(const AttentionState& s, int64_t head_dim) {
   }
 }
 
+// 16-token groups of a tile that hold keys below `end`.
+static inline int groups_of_tile(int32_t tile, int32_t end) {
+  const int32_t keys = end - tile < kKeysPerTile ? end - tile : kKeysPerTile;
+  return (keys + 15) / 16;
+}
+
 template <bool kBf16>
 static void attend(const AttentionItem& item) {
   const AttentionState s = carve_state(item);
@@ -304,11 +326,15 @@ static void attend(const AttentionItem& item) {
        split += kKeysPerSplit) {
     begin_split(s, head_dim);
     const int32_t split_end = split + kKeysPerSplit < end ? split + kKeysPerSplit : end;
-    for (int32_t tile = split; tile < split_end; tile += kKeysPerTile) {
-      if (tile + kKeysPerTile <= lowest) continue;
-      const int32_t keys = end - tile < kKeysPerTile ? end - tile : kKeysPerTile;
-      const int num_groups = (keys + 15) / 16;
-      attend_rows<kBf16>(item, s, find_tile(item, tile, num_groups), tile, num_groups);
+    const int32_t first_tile = lowest > split ? lowest / kKeysPerTile * kKeysPerTile : split;
+    TileBlocks blocks = find_tile(item, first_tile, groups_of_tile(first_tile, end));
+    for (int32_t tile = first_tile; tile < split_end; tile += kKeysPerTile) {
+      const int32_t after = tile + kKeysPerTile;
+      TileBlocks next = {};
+      if (after < end) next = find_tile(item, after, groups_of_tile(after, end));
+      attend_rows<kBf16>(item, s, blocks, after < end ? &next : nullptr, tile,
+                         groups_of_tile(tile, end));
+      blocks = next;
     }
     merge_split(s, head_dim);
   }

@@ -11,31 +11,6 @@
 #include "kernels/simd_generic.h"
 #endif
 
-// Sums and maxima across lanes by a fixed tree, the same on every tier.
-static inline float reduce_sum(VecF a) {
-  alignas(64) float x[16];
-  store(x, a);
-  for (int width = 8; width > 0; width /= 2) {
-    for (int i = 0; i < width; ++i) x[i] += x[i + width];
-  }
-  return x[0];
-}
-static inline float reduce_max(VecF a) {
-  alignas(64) float x[16];
-  store(x, a);
-  for (int width = 8; width > 0; width /= 2) {
-    for (int i = 0; i < width; ++i) x[i] = x[i] > x[i + width] ? x[i] : x[i + width];
-  }
-  return x[0];
-}
-static inline int32_t reduce_sum_int(VecI a) {
-  alignas(64) int32_t x[16];
-  store_i32(x, a);
-  int32_t sum = 0;
-  for (int i = 0; i < 16; ++i) sum += x[i];
-  return sum;
-}
-
 // 2^x. Error under 1e-7 relative; 0 below -126 (and for -inf).
 static inline VecF exp2v(VecF x) {
   const VecF bounded = vmin(splat(127.0f), vmax(splat(-126.0f), x));  // this order keeps NaN

@@ -102,6 +102,26 @@ static inline void store_i8(int8_t* p, VecI a) {
   for (int i = 0; i < 16; ++i) p[i] = static_cast<int8_t>(x[i]);
 }
 
+// Sums and maxima across lanes by one tree on every tier: lane i with i + 8, then + 4, + 2, + 1.
+static inline float reduce_sum(VecF a) {
+  const __m256 x = _mm256_add_ps(a.lo, a.hi);
+  __m128 y = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+  y = _mm_add_ps(y, _mm_movehl_ps(y, y));
+  return _mm_cvtss_f32(_mm_add_ss(y, _mm_movehdup_ps(y)));
+}
+static inline float reduce_max(VecF a) {
+  const __m256 x = _mm256_max_ps(a.lo, a.hi);
+  __m128 y = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+  y = _mm_max_ps(y, _mm_movehl_ps(y, y));
+  return _mm_cvtss_f32(_mm_max_ss(y, _mm_movehdup_ps(y)));
+}
+static inline int32_t reduce_sum_int(VecI a) {
+  const __m256i x = _mm256_add_epi32(a.lo, a.hi);
+  __m128i y = _mm_add_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+  y = _mm_add_epi32(y, _mm_shuffle_epi32(y, 0x4e));
+  return _mm_cvtsi128_si32(_mm_add_epi32(y, _mm_shuffle_epi32(y, 0xb1)));
+}
+
 struct Bytes {
   __m256i lo, hi;
 };

@@ -60,6 +60,21 @@ static inline void store_i8(int8_t* p, VecI a) {
 }
 static inline void store_i32(int32_t* p, VecI a) { _mm512_storeu_si512(p, a.v); }
 
+// Sums and maxima across lanes by one tree on every tier: lane i with i + 8, then + 4, + 2, + 1.
+static inline float reduce_sum(VecF a) {
+  const __m256 x = _mm256_add_ps(_mm512_castps512_ps256(a.v), _mm512_extractf32x8_ps(a.v, 1));
+  __m128 y = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+  y = _mm_add_ps(y, _mm_movehl_ps(y, y));
+  return _mm_cvtss_f32(_mm_add_ss(y, _mm_movehdup_ps(y)));
+}
+static inline float reduce_max(VecF a) {
+  const __m256 x = _mm256_max_ps(_mm512_castps512_ps256(a.v), _mm512_extractf32x8_ps(a.v, 1));
+  __m128 y = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+  y = _mm_max_ps(y, _mm_movehl_ps(y, y));
+  return _mm_cvtss_f32(_mm_max_ss(y, _mm_movehdup_ps(y)));
+}
+static inline int32_t reduce_sum_int(VecI a) { return _mm512_reduce_add_epi32(a.v); }
+
 // Dot products of 4 unsigned weight bytes with 4 signed activation bytes, one per lane, added to
 // acc. Inline assembly: with the intrinsic g++ 12 spills the accumulators of an unrolled tile.
 struct Bytes {

@@ -130,6 +130,25 @@ static inline void store_bf16(uint16_t* p, VecF a) {  // nearest even, finite in
 static inline void store_i8(int8_t* p, VecI a) { OCTAVO_LANES p[i] = static_cast<int8_t>(a.v[i]); }
 static inline void store_i32(int32_t* p, VecI a) { OCTAVO_LANES p[i] = a.v[i]; }
 
+// Sums and maxima across lanes by one tree on every tier: lane i with i + 8, then + 4, + 2, + 1.
+static inline float reduce_sum(VecF a) {
+  for (int width = 8; width > 0; width /= 2) {
+    for (int i = 0; i < width; ++i) a.v[i] += a.v[i + width];
+  }
+  return a.v[0];
+}
+static inline float reduce_max(VecF a) {
+  for (int width = 8; width > 0; width /= 2) {
+    for (int i = 0; i < width; ++i) a.v[i] = a.v[i] > a.v[i + width] ? a.v[i] : a.v[i + width];
+  }
+  return a.v[0];
+}
+static inline int32_t reduce_sum_int(VecI a) {
+  int32_t sum = 0;
+  OCTAVO_LANES sum += a.v[i];
+  return sum;
+}
+
 struct Bytes {
   uint8_t v[64];
 };

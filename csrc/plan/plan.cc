@@ -1,6 +1,7 @@
 #include "plan/plan.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <stdexcept>
 #include <tuple>
@@ -195,25 +196,37 @@ size_t Plan::weight_bytes() const {
   return bytes;
 }
 
+void Plan::set_profiling(bool on) {
+  profiling_ = on;
+  profile_.clear();
+}
+
+void Plan::run_op(Op& op, Worker& worker) {
+  const bool timed = profiling_ && worker.index == 0;
+  const auto start =
+      timed ? std::chrono::steady_clock::now() : std::chrono::steady_clock::time_point();
+  op.run(step_, worker);
+  threads_.barrier(worker.index);
+  if (timed) {
+    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+    profile_[op.name()] += taken.count();
+  }
+}
+
 void Plan::run(const StepInput& input, StepOutput& output) {
   prepare(input, output);
+  Op* const head[] = {head_.norm.get(), head_.logits.get(), head_.finish.get()};
   threads_.run([&](int t) {
     Worker& worker = workers_[t];
-    for (const std::unique_ptr<Op>& op : ops_) {
-      op->run(step_, worker);
-      threads_.barrier(t);
-    }
+    for (const std::unique_ptr<Op>& op : ops_) run_op(*op, worker);
     for (int32_t first = 0; first < input.num_rows; first += kHeadRows) {
       if (t == 0) {
         step_.first_head_row = first;
         step_.num_head_rows = std::min(kHeadRows, input.num_rows - first);
-        for (Op* op : {head_.norm.get(), head_.logits.get(), head_.finish.get()}) op->reset();
+        for (Op* op : head) op->reset();
       }
       threads_.barrier(t);
-      for (Op* op : {head_.norm.get(), head_.logits.get(), head_.finish.get()}) {
-        op->run(step_, worker);
-        threads_.barrier(t);
-      }
+      for (Op* op : head) run_op(*op, worker);
     }
   });
 }

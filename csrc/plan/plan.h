@@ -8,6 +8,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -42,6 +43,10 @@ class Plan {
 
   void run(const StepInput& input, StepOutput& output);
 
+  // Seconds that each op has taken (by name, barrier included) since profiling was last turned on.
+  void set_profiling(bool on);
+  const std::map<std::string, double>& profile() const { return profile_; }
+
   const ModelShape& shape() const { return context_.shape; }
   size_t weight_bytes() const;
   size_t pool_bytes() const { return pool_memory_.size(); }
@@ -52,6 +57,7 @@ class Plan {
   enum class Role { kHidden, kAttention, kIntermediate };
   Acts* acts_for(Role role, int reader);
   const FloatVector* vector_or_null(int number) const;
+  void run_op(Op& op, Worker& worker);
   void copy_blocks(const StepInput& input);
   void prepare(const StepInput& input, StepOutput& output);
   void split_attention(const StepInput& input);
@@ -68,6 +74,8 @@ class Plan {
   Head head_;
   std::vector<Worker> workers_;
   StepState step_;
+  bool profiling_ = false;
+  std::map<std::string, double> profile_;
 };
 
 }  // namespace octavo

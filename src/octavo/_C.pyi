@@ -144,6 +144,11 @@ class Plan:
 
     def run(self, tokens: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], sequences: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], tables: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], copies: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], rows: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], draws: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], ids: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], bias_values: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], out_tokens: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], out_logprobs: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu')], out_top_ids: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], out_top_logprobs: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu')], logits: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')] | None) -> None: ...
 
+    def set_profiling(self, on: bool) -> None: ...
+
+    def profile(self) -> dict[str, float]:
+        """Seconds by op since profiling was turned on."""
+
     @property
     def weight_bytes(self) -> int: ...
 

@@ -47,7 +47,11 @@ def locate(
 def is_local(model: str) -> bool:
     """Whether `locate` finds the model without any download."""
     named = NAMED_MODELS.get(model)
-    return cached_path(named) is not None if named else bool(model) and Path(model).expanduser().exists()
+    return (
+        cached_path(named) is not None
+        if named
+        else bool(model) and Path(model).expanduser().exists()
+    )
 
 
 def _is_written_as_path(model: str, gguf: str | None) -> bool:
