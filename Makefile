@@ -54,8 +54,9 @@ format: $(STAMPS)/check ## Format the sources
 	$(BIN)/ruff check --fix $(PYTHON_FILES)
 	$(if $(CXX_FILES),$(BIN)/clang-format -i $(CXX_FILES))
 
-docs: $(STAMPS)/octavo ## Write docs/reference from the code
+docs: $(STAMPS)/octavo ## Write docs/reference from the code, and the measurements of docs/paging.md
 	$(BIN)/python tools/write_reference.py
+	$(BIN)/python tools/measure_paging.py
 
 # The tests run on both models; Gemma's terms (https://ai.google.dev/gemma/terms) are agreed to here.
 models: $(STAMPS)/octavo ## Fetch the models that the tests use

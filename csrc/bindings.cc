@@ -183,7 +183,8 @@ void bind_plan(nb::module_& m) {
       .def("set_profiling", &Plan::set_profiling, "on"_a)
       .def("profile", &Plan::profile, "Seconds by op since profiling was turned on.")
       .def_prop_ro("weight_bytes", &Plan::weight_bytes)
-      .def_prop_ro("pool_bytes", &Plan::pool_bytes);
+      .def_prop_ro("pool_bytes", &Plan::pool_bytes)
+      .def_prop_ro("scratch_bytes", &Plan::scratch_bytes);
 }
 
 }  // namespace

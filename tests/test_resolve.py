@@ -13,7 +13,6 @@ from octavo.resolve import ModelFacts, ResolvedConfig, resolve
 GIB = 1024**3
 MACHINE = Machine(
     cpu_model="Test CPU",
-    cpu_flags=frozenset({"avx2"}),
     num_cpus=8,
     num_cores=4,
     cpu_quota=None,

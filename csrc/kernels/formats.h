@@ -63,7 +63,14 @@ constexpr int64_t tile_bytes(WeightFormat w, int64_t k) {
 // A number that int8 could not hold beside its neighbours: it keeps its value, its q is 0.
 struct Outlier {
   int32_t k;
+  int32_t row;  // counted from the first row that is multiplied
   float value;
+};
+// The outliers at one k: a stretch of a list.
+struct OutlierColumn {
+  int32_t k;
+  int32_t begin;
+  int32_t end;
 };
 
 // Rows of activations, k values each (k a multiple of 32, padded with zeros).
@@ -74,11 +81,6 @@ struct ActView {
   const float* scale = nullptr;    // [rows][k / 32]                     kQ8
   const float* sum = nullptr;      // [rows][k / 32] scale * sum of q    kQ8
   const int32_t* sum16 = nullptr;  // [rows][k / 16] sum of q            kQ8
-  // kQ8: outliers of row r are outliers[first_outlier[r - first_listed] .. first_outlier[r -
-  // first_listed + 1])
-  const Outlier* outliers = nullptr;
-  const int32_t* first_outlier = nullptr;
-  int64_t first_listed = 0;
   int64_t k = 0;
 };
 

@@ -9,7 +9,9 @@
 #define OCTAVO_UNROLL _Pragma("GCC unroll 8")
 #endif
 
-// Hands out prefetches evenly over `steps` steps.
+// Hands out prefetches evenly over `steps` steps. kLevel: as __builtin_prefetch has it, 3 is the
+// nearest.
+template <int kLevel>
 class Prefetcher {
  public:
   inline Prefetcher(Prefetch p, int64_t steps)
@@ -18,7 +20,7 @@ class Prefetcher {
         per_step_(steps > 0 ? (p.num_lines + steps - 1) / steps : 0) {}
   inline void step() {
     for (int64_t i = 0; i < per_step_ && next_ < end_; ++i, next_ += kLine) {
-      __builtin_prefetch(next_, 0, 3);
+      __builtin_prefetch(next_, 0, kLevel);
     }
   }
 
@@ -27,18 +29,21 @@ class Prefetcher {
   const uint8_t* end_;
   int64_t per_step_;
 };
+using TilePrefetcher = Prefetcher<3>;
+using KvPrefetcher = Prefetcher<2>;
 
 template <int R>
-static void gemm_f32(const ActView& a, int64_t first_row, const uint8_t* tile, Prefetch next,
-                     float* out) {
+static void gemm_f32(const ActView& a, int64_t first_row, const uint8_t* tile,
+                     const Prefetches& next, float* out) {
   const float* w = reinterpret_cast<const float*>(tile);
   const float* x = a.f32 + first_row * a.k;
   VecF acc[R][2];
   OCTAVO_UNROLL
   for (int r = 0; r < R; ++r) acc[r][0] = acc[r][1] = zero();
-  Prefetcher prefetch(next, a.k / 8);
+  TilePrefetcher tile_prefetch(next.tile, a.k / 8);
+  KvPrefetcher kv_prefetch(next.kv, a.k / 8);
   for (int64_t k = 0; k < a.k; ++k) {
-    if (k % 8 == 0) prefetch.step();
+    if (k % 8 == 0) tile_prefetch.step(), kv_prefetch.step();
     const VecF w0 = load(w + k * kTileCols);
     const VecF w1 = load(w + k * kTileCols + 16);
     OCTAVO_UNROLL
@@ -56,16 +61,17 @@ static void gemm_f32(const ActView& a, int64_t first_row, const uint8_t* tile, P
 }
 
 template <int R>
-static void gemm_bf16(const ActView& a, int64_t first_row, const uint8_t* tile, Prefetch next,
-                      float* out) {
+static void gemm_bf16(const ActView& a, int64_t first_row, const uint8_t* tile,
+                      const Prefetches& next, float* out) {
   const uint16_t* x = a.bf16 + first_row * a.k;
   VecF acc[R][2];
   OCTAVO_UNROLL
   for (int r = 0; r < R; ++r) acc[r][0] = acc[r][1] = zero();
   const int64_t pairs = a.k / 2;
-  Prefetcher prefetch(next, pairs / 8);
+  TilePrefetcher tile_prefetch(next.tile, pairs / 8);
+  KvPrefetcher kv_prefetch(next.kv, pairs / 8);
   for (int64_t i = 0; i < pairs; ++i) {
-    if (i % 8 == 0) prefetch.step();
+    if (i % 8 == 0) tile_prefetch.step(), kv_prefetch.step();
     const Pairs w0 = load_pairs(tile + i * 2 * kLine);
     const Pairs w1 = load_pairs(tile + i * 2 * kLine + kLine);
     OCTAVO_UNROLL
@@ -136,8 +142,8 @@ static inline VecF panel_weights(const uint8_t* tile, int64_t k, int p) {
 }
 
 template <WeightFormat F, int R>
-static void gemm_grouped(const ActView& a, int64_t first_row, const uint8_t* tile, Prefetch next,
-                         float* out) {
+static void gemm_grouped(const ActView& a, int64_t first_row, const uint8_t* tile,
+                         const Prefetches& next, float* out) {
   using G = Grouped<F>;
   constexpr int64_t kRecord = record_bytes(F);
   const int64_t groups = a.k / G::kK;
@@ -149,9 +155,11 @@ static void gemm_grouped(const ActView& a, int64_t first_row, const uint8_t* til
   VecF acc[R][2];
   OCTAVO_UNROLL
   for (int r = 0; r < R; ++r) acc[r][0] = acc[r][1] = zero();
-  Prefetcher prefetch(next, groups);
+  TilePrefetcher tile_prefetch(next.tile, groups);
+  KvPrefetcher kv_prefetch(next.kv, groups);
   for (int64_t g = 0; g < groups; ++g) {
-    prefetch.step();
+    tile_prefetch.step();
+    kv_prefetch.step();
     const uint8_t* record = tile + g * kRecord;
     VecI dot[R][2];
     OCTAVO_UNROLL
@@ -206,14 +214,23 @@ static void gemm_grouped(const ActView& a, int64_t first_row, const uint8_t* til
   }
   OCTAVO_UNROLL
   for (int r = 0; r < R; ++r) {
-    const int32_t* first = a.first_outlier + (first_row + r - a.first_listed);
-    for (int32_t o = first[0]; o < first[1]; ++o) {
-      const VecF value = splat(a.outliers[o].value);
-      acc[r][0] = fma(panel_weights<F>(tile, a.outliers[o].k, 0), value, acc[r][0]);
-      acc[r][1] = fma(panel_weights<F>(tile, a.outliers[o].k, 1), value, acc[r][1]);
-    }
     store(out + r * kTileCols, acc[r][0]);
     store(out + r * kTileCols + 16, acc[r][1]);
+  }
+}
+
+template <WeightFormat F>
+static void add_outliers(const uint8_t* tile, const OutlierColumn* columns, int64_t num_columns,
+                         const Outlier* outliers, float* out) {
+  for (int64_t c = 0; c < num_columns; ++c) {
+    const VecF w0 = panel_weights<F>(tile, columns[c].k, 0);
+    const VecF w1 = panel_weights<F>(tile, columns[c].k, 1);
+    for (int32_t i = columns[c].begin; i < columns[c].end; ++i) {
+      float* row = out + outliers[i].row * kTileCols;
+      const VecF value = splat(outliers[i].value);
+      store(row, fma(w0, value, load(row)));
+      store(row + 16, fma(w1, value, load(row + 16)));
+    }
   }
 }
 

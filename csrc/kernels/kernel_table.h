@@ -19,9 +19,16 @@ struct Prefetch {
   int64_t num_lines = 0;
 };
 
+// What a GEMM call fetches while it multiplies: the next tile (soon needed, to the first-level
+// cache), and keys and values of the next attention (later, to the second).
+struct Prefetches {
+  Prefetch tile;
+  Prefetch kv;
+};
+
 // out[rows][32] = a[first_row ..][k] * tile[k][32]
-using GemmFn = void (*)(const ActView& a, int64_t first_row, const uint8_t* tile, Prefetch next,
-                        float* out);
+using GemmFn = void (*)(const ActView& a, int64_t first_row, const uint8_t* tile,
+                        const Prefetches& next, float* out);
 
 // Writes rows of activations. Offsets in chunks of 32 numbers from the start of the buffers.
 struct ActBuffer {
@@ -78,6 +85,11 @@ struct KernelTable {
 
   // gemm[format][rows - 1]
   GemmFn gemm[kNumWeightFormats][kMaxRows];
+
+  // out[row][32] += value * tile[k][32] for outliers in ascending order of k; quantized formats
+  // only.
+  void (*add_outliers[kNumWeightFormats])(const uint8_t* tile, const OutlierColumn* columns,
+                                          int64_t num_columns, const Outlier* outliers, float* out);
 
   // Column `column` of a tile as k floats (the embedding of a token).
   void (*tile_column)(WeightFormat format, const uint8_t* tile, int64_t k, int column, float* out);

@@ -103,7 +103,7 @@ WeightFormat packed_format(QuantType type) {
   throw std::invalid_argument("unknown quantization type");
 }
 
-Linear::Linear(int64_t k, const std::vector<WeightFormat>& formats)
+Linear::Linear(int64_t k, const std::vector<WeightFormat>& formats, Arena* arena)
     : k_(k), padded_k_((k + kGroup - 1) / kGroup * kGroup) {
   if (formats.empty() || k < 1) throw std::invalid_argument("a matrix needs rows and columns");
   size_t bytes = 0;
@@ -116,8 +116,7 @@ Linear::Linear(int64_t k, const std::vector<WeightFormat>& formats)
     }
     bytes += tile_bytes(f, padded_k_);
   }
-  memory_ = Buffer(bytes);
-  uint8_t* p = memory_.data();
+  uint8_t* p = arena->allocate(bytes);
   for (WeightFormat f : formats) {
     tiles_.push_back({f, p});
     p += tile_bytes(f, padded_k_);

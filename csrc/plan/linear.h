@@ -28,7 +28,8 @@ struct TileLayout {
 class Linear {
  public:
   // k: columns of the matrix (inputs). One format per tile; the inputs of all must be of one kind.
-  Linear(int64_t k, const std::vector<WeightFormat>& formats);
+  // The arena owns the memory. Throws std::invalid_argument, std::bad_alloc.
+  Linear(int64_t k, const std::vector<WeightFormat>& formats, Arena* arena);
 
   // Packs `num_rows` rows as they lie in a file. Tiles must have been given a format that can hold
   // the type: its own packed form, kF32 or kBf16. Throws std::invalid_argument.
@@ -38,7 +39,6 @@ class Linear {
   int64_t k() const { return k_; }                // inputs
   int64_t padded_k() const { return padded_k_; }  // the same, as a multiple of 32
   int64_t num_tiles() const { return static_cast<int64_t>(tiles_.size()); }
-  size_t num_bytes() const { return memory_.size(); }
   ActFormat acts() const { return act_format(tiles_.front().format); }
 
   struct Tile {
@@ -50,7 +50,6 @@ class Linear {
  private:
   int64_t k_;
   int64_t padded_k_;
-  Buffer memory_;
   std::vector<Tile> tiles_;
 };
 

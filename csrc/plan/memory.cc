@@ -34,4 +34,18 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
   return *this;
 }
 
+uint8_t* Arena::allocate(size_t num_bytes) {
+  constexpr size_t kBuffer = size_t{64} << 20;  // only what is written to is ever real memory
+  constexpr size_t kCacheLine = 64;
+  num_bytes = (num_bytes + kCacheLine - 1) / kCacheLine * kCacheLine;
+  if (buffers_.empty() || buffers_.back().size() - used_ < num_bytes) {
+    buffers_.emplace_back(num_bytes > kBuffer ? num_bytes : kBuffer);
+    used_ = 0;
+  }
+  uint8_t* p = buffers_.back().data() + used_;
+  used_ += num_bytes;
+  num_bytes_ += num_bytes;
+  return p;
+}
+
 }  // namespace octavo

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace octavo {
 
@@ -28,6 +29,22 @@ class Buffer {
  private:
   uint8_t* data_ = nullptr;
   size_t size_ = 0;
+};
+
+// Memory for many matrices, given out in order and kept to the end. Small ones share the large
+// pages.
+class Arena {
+ public:
+  // Zeroed, on a cache line. Throws std::bad_alloc.
+  uint8_t* allocate(size_t num_bytes);
+
+  // Bytes given out.
+  size_t num_bytes() const { return num_bytes_; }
+
+ private:
+  std::vector<Buffer> buffers_;
+  size_t used_ = 0;  // of the last buffer
+  size_t num_bytes_ = 0;
 };
 
 }  // namespace octavo

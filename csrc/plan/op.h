@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "kernels/kernel_table.h"
+#include "plan/acts.h"
+#include "plan/gemm_input.h"
 #include "plan/linear.h"
 #include "plan/memory.h"
 #include "plan/sampler.h"
@@ -39,50 +41,7 @@ struct ModelShape {
   int32_t group() const { return num_heads / num_kv_heads; }
 };
 
-// Rows of activations in one of the three forms; room for all is made at load.
-class Acts {
- public:
-  Acts(int64_t max_rows, int64_t k, ActFormat format);
-
-  ActFormat format() const { return format_; }
-  int64_t k() const { return k_; }
-  // For KernelTable::store_acts: chunk offset of (row, column), column a multiple of 32.
-  const ActBuffer& buffer() const { return buffer_; }
-  int64_t chunk(int64_t row, int64_t column) const { return (row * k_ + column) / kGroup; }
-
- private:
-  ActFormat format_;
-  int64_t k_;
-  Buffer memory_;
-  ActBuffer buffer_;
-};
-
-// What a thread multiplies in one op: rows of activations, with their outliers in lists.
-//
-// Whoever writes activations sees 32 of them at a time and only marks an outlier; each reader
-// collects the marks of the rows it works on, which is little beside multiplying them.
-class GemmInput {
- public:
-  struct Lists {
-    std::vector<Outlier> outliers;
-    std::vector<int32_t> first;
-  };
-  GemmInput(const Acts& acts, Lists* lists) : acts_(acts), lists_(*lists) {}
-
-  // The view for rows [begin, end). Valid until the next call.
-  const ActView& rows(int64_t begin, int64_t end);
-
- private:
-  void collect(int64_t begin, int64_t end);
-
-  const Acts& acts_;
-  Lists& lists_;
-  ActView view_;
-  int64_t begin_ = -1;
-};
-
-constexpr int32_t kHeadRows = 64;   // rows of logits that are computed and used at a time
-constexpr int64_t kRowChunk = 256;  // activation rows of one piece of work: they stay in cache
+constexpr int32_t kHeadRows = 64;  // rows of logits that are computed and used at a time
 
 // One piece of attention: query tokens [first_row, first_row + num_tokens) of a sequence.
 struct AttentionPiece {
@@ -112,6 +71,7 @@ struct Worker {
   Buffer rows;               // kMaxRows rows of one head: queries, or keys and values
   std::unique_ptr<Sampler> sampler;
   GemmInput::Lists outliers;
+  KvFeed feed;
   std::vector<BestToken> best;  // [kHeadRows] of the tiles that this thread has done
 };
 
@@ -157,30 +117,6 @@ class Op {
   const char* name_;
   Claims claims_;
 };
-
-// Runs gemm over `rows` rows of a tile, four at a time: epilogue(first row, number of rows,
-// out[rows][32]).
-template <class Epilogue>
-void for_row_blocks(const KernelTable& kernels, const ActView& acts, const Linear::Tile& tile,
-                    int64_t tile_size, const uint8_t* next_tile, int64_t begin, int64_t end,
-                    Epilogue epilogue) {
-  alignas(64) float out[kMaxRows * kTileCols];
-  const int64_t num_blocks = (end - begin + kMaxRows - 1) / kMaxRows;
-  // The next tile arrives while this one is multiplied; the lines are spread over the row blocks.
-  const int64_t lines =
-      next_tile == nullptr ? 0 : (tile_size / kLine + num_blocks - 1) / num_blocks;
-  const int64_t total_lines = tile_size / kLine;
-  int64_t done = 0;
-  for (int64_t row = begin; row < end; row += kMaxRows) {
-    const int64_t rows = end - row < kMaxRows ? end - row : kMaxRows;
-    const int64_t share = total_lines - done < lines ? total_lines - done : lines;
-    const Prefetch prefetch =
-        next_tile == nullptr ? Prefetch{} : Prefetch{next_tile + done * kLine, share};
-    done += share;
-    kernels.gemm[static_cast<int>(tile.format)][rows - 1](acts, row, tile.data, prefetch, out);
-    epilogue(row, rows, out);
-  }
-}
 
 }  // namespace octavo
 

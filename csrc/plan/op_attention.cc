@@ -23,16 +23,16 @@ class QkvOp final : public Op {
     const int64_t chunks = (step.input->num_tokens + kRowChunk - 1) / kRowChunk;
     // The KV heads come first: they are twice the work of a query head.
     const int64_t heads = shape.num_kv_heads + shape.num_heads;
-    GemmInput input(*src_, &worker.outliers);
+    GemmInput input(*context_.kernels, *src_, &worker.outliers, &worker.feed);
     for_tasks(chunks * heads, 1, [&](int64_t task, int64_t next) {
       const int64_t begin = task / heads * kRowChunk;
       const int64_t end = std::min<int64_t>(begin + kRowChunk, step.input->num_tokens);
+      input.set_rows(begin, end);
       const int64_t next_head = next < 0 ? -1 : next % heads;
       if (task % heads < shape.num_kv_heads) {
-        key_value_head(step, worker, input.rows(begin, end), task % heads, begin, end, next_head);
+        key_value_head(step, worker, input, task % heads, begin, end, next_head);
       } else {
-        query_head(step, worker, input.rows(begin, end), task % heads - shape.num_kv_heads, begin,
-                   end, next_head);
+        query_head(step, worker, input, task % heads - shape.num_kv_heads, begin, end, next_head);
       }
     });
   }
@@ -48,24 +48,21 @@ class QkvOp final : public Op {
   }
 
   // rows[.][head_width] = the head's projection of up to four rows.
-  void project(const ActView& acts, int64_t head, int64_t begin, int64_t end, int64_t next_head,
+  void project(GemmInput& input, int64_t head, int64_t begin, int64_t end, int64_t next_head,
                float* rows) const {
     const int64_t width = head_width();
+    alignas(64) float out[kRowChunk * kTileCols];
     for (int64_t t = 0; t < tiles_per_head_; ++t) {
       const int64_t i = head * tiles_per_head_ + t;
-      const Linear::Tile& tile = weights_.linear->tile(i);
-      const uint8_t* next = t + 1 < tiles_per_head_ ? weights_.linear->tile(i + 1).data
-                            : next_head >= 0
-                                ? weights_.linear->tile(next_head * tiles_per_head_).data
-                                : nullptr;
-      for_row_blocks(*context_.kernels, acts, tile,
-                     tile_bytes(tile.format, weights_.linear->padded_k()), next, begin, end,
-                     [&](int64_t row, int64_t num_rows, const float* out) {
-                       for (int64_t r = 0; r < num_rows; ++r) {
-                         std::memcpy(rows + (row - begin + r) * width + t * kTileCols,
-                                     out + r * kTileCols, kTileCols * sizeof(float));
-                       }
-                     });
+      const Linear::Tile* next = t + 1 < tiles_per_head_ ? &weights_.linear->tile(i + 1)
+                                 : next_head >= 0
+                                     ? &weights_.linear->tile(next_head * tiles_per_head_)
+                                     : nullptr;
+      input.multiply(*weights_.linear, i, next, out);
+      for (int64_t r = 0; r < end - begin; ++r) {
+        std::memcpy(rows + r * width + t * kTileCols, out + r * kTileCols,
+                    kTileCols * sizeof(float));
+      }
     }
     if (weights_.bias != nullptr) {
       for (int64_t r = 0; r < end - begin; ++r) {
@@ -85,13 +82,13 @@ class QkvOp final : public Op {
     context_.kernels->rope(x, step.cos.data() + offset, step.sin.data() + offset, half);
   }
 
-  void query_head(StepState& step, Worker& worker, const ActView& acts, int64_t head, int64_t begin,
+  void query_head(StepState& step, Worker& worker, GemmInput& input, int64_t head, int64_t begin,
                   int64_t end, int64_t next_head) const {
     const ModelShape& shape = context_.shape;
     const int64_t width = head_width(), dim = shape.padded_head_dim();
     float* rows = worker.rows.as<float>();
     const int64_t next = next_head < 0 ? -1 : matrix_head(next_head);
-    project(acts, head, begin, end, next, rows);
+    project(input, head, begin, end, next, rows);
     // Scores are used as powers of 2.
     const float scale = shape.attention_scale * 1.4426950408889634f;
     for (int64_t row = begin; row < end; ++row) {
@@ -102,7 +99,7 @@ class QkvOp final : public Op {
     }
   }
 
-  void key_value_head(StepState& step, Worker& worker, const ActView& acts, int64_t head,
+  void key_value_head(StepState& step, Worker& worker, GemmInput& input, int64_t head,
                       int64_t begin, int64_t end, int64_t next_head) const {
     const ModelShape& shape = context_.shape;
     const int64_t width = head_width();
@@ -110,8 +107,8 @@ class QkvOp final : public Op {
     float* values = keys + kRowChunk * width;
     const int64_t key_head = shape.num_heads + head;
     const int64_t value_head = key_head + shape.num_kv_heads;
-    project(acts, key_head, begin, end, value_head, keys);
-    project(acts, value_head, begin, end, next_head < 0 ? -1 : matrix_head(next_head), values);
+    project(input, key_head, begin, end, value_head, keys);
+    project(input, value_head, begin, end, next_head < 0 ? -1 : matrix_head(next_head), values);
     for (int64_t row = begin; row < end; ++row) {
       norm_and_turn(step, row, weights_.key_norm, keys + (row - begin) * width);
       context_.kernels->write_kv(kv_, step.blocks[row], step.positions[row] % shape.block_size,
@@ -134,6 +131,8 @@ class AttentionOp final : public Op {
       : Op("attention"),
         context_(context),
         kv_(context.kv_layer(layer)),
+        next_kv_(context.kv_layer(layer + 1 < context.shape.num_layers ? layer + 1 : 0)),
+        is_last_(layer + 1 == context.shape.num_layers),
         window_(window),
         dst_(dst) {}
 
@@ -143,6 +142,11 @@ class AttentionOp final : public Op {
     for_tasks(tasks, batch_size(tasks, worker), [&](int64_t task, int64_t) {
       attend(step, worker, step.pieces[task / heads], static_cast<int32_t>(task % heads));
     });
+    if (is_last_) {
+      worker.feed.stop();
+    } else {
+      worker.feed.start(*step.input, next_kv_, worker.index, worker.count);
+    }
   }
 
  private:
@@ -206,6 +210,8 @@ class AttentionOp final : public Op {
 
   const OpContext context_;
   const KvLayer kv_;
+  const KvLayer next_kv_;
+  const bool is_last_;
   const int32_t window_;
   Acts* const dst_;
 };

@@ -69,27 +69,23 @@ class HeadLogitsOp final : public Op {
       : Op("head_logits"), head_(std::move(head)) {}
 
   void run(StepState& step, Worker& worker) override {
-    const KernelTable& kernels = *head_->context.kernels;
     const Linear& linear = head_->linear;
     const int64_t tiles = linear.num_tiles();
-    GemmInput input(head_->acts, &worker.outliers);
+    GemmInput input(*head_->context.kernels, head_->acts, &worker.outliers, &worker.feed);
+    input.set_rows(0, step.num_head_rows);
+    alignas(64) float out[kHeadRows * kTileCols];
     bool plain[kHeadRows];
     for (int64_t row = 0; row < step.num_head_rows; ++row) plain[row] = head_->is_plain(step, row);
     for_tasks(tiles, batch_size(tiles, worker), [&](int64_t t, int64_t next) {
-      const Linear::Tile& tile = linear.tile(t);
-      const uint8_t* next_tile = next < 0 ? nullptr : linear.tile(next).data;
-      for_row_blocks(kernels, input.rows(0, step.num_head_rows), tile,
-                     tile_bytes(tile.format, linear.padded_k()), next_tile, 0, step.num_head_rows,
-                     [&](int64_t row, int64_t rows, const float* out) {
-                       for (int64_t r = 0; r < rows; ++r, out += kTileCols) {
-                         if (plain[row + r]) {
-                           keep_best(t, out, &worker.best[row + r]);
-                         } else {
-                           std::memcpy(head_->logits(row + r) + t * kTileCols, out,
-                                       kTileCols * sizeof(float));
-                         }
-                       }
-                     });
+      input.multiply(linear, t, next < 0 ? nullptr : &linear.tile(next), out);
+      for (int64_t row = 0; row < step.num_head_rows; ++row) {
+        const float* logits = out + row * kTileCols;
+        if (plain[row]) {
+          keep_best(t, logits, &worker.best[row]);
+        } else {
+          std::memcpy(head_->logits(row) + t * kTileCols, logits, kTileCols * sizeof(float));
+        }
+      }
     });
   }
 
@@ -169,7 +165,7 @@ Head make_head(const OpContext& context, const Linear& linear, const FloatVector
                std::vector<Worker>* workers) {
   auto state = std::make_shared<HeadState>(context, linear, workers);
   return {std::make_unique<HeadNormOp>(state, norm_weight), std::make_unique<HeadLogitsOp>(state),
-          std::make_unique<FinishOp>(state)};
+          std::make_unique<FinishOp>(state), state->acts.num_bytes() + state->logits_memory.size()};
 }
 
 }  // namespace octavo

@@ -26,28 +26,23 @@ class ProjectionOp final : public Op {
     const int64_t width = context_.shape.padded_hidden();
     const int64_t tiles = linear_.num_tiles(), tasks = num_chunks(step) * tiles;
     float* dst = to_branch_ ? context_.branch : context_.x;
-    GemmInput input(*src_, &worker.outliers);
+    GemmInput input(kernels, *src_, &worker.outliers, &worker.feed);
+    alignas(64) float out[kRowChunk * kTileCols];
     for_tasks(tasks, batch_size(tasks, worker), [&](int64_t task, int64_t next) {
       const int64_t t = task % tiles, begin = task / tiles * kRowChunk;
       const int64_t end = std::min<int64_t>(begin + kRowChunk, step.input->num_tokens);
-      const Linear::Tile& tile = linear_.tile(t);
-      const uint8_t* next_tile = next < 0 ? nullptr : linear_.tile(next % tiles).data;
-      for_row_blocks(kernels, input.rows(begin, end), tile,
-                     tile_bytes(tile.format, linear_.padded_k()), next_tile, begin, end,
-                     [&](int64_t row, int64_t rows, float* out) {
-                       for (int64_t r = 0; r < rows; ++r) {
-                         float* to = dst + (row + r) * width + t * kTileCols;
-                         float* from = out + r * kTileCols;
-                         if (bias_ != nullptr) {
-                           kernels.add_to(from, bias_->data() + t * kTileCols, kTileCols);
-                         }
-                         if (to_branch_) {
-                           std::copy(from, from + kTileCols, to);
-                         } else {
-                           kernels.add_to(to, from, kTileCols);
-                         }
-                       }
-                     });
+      input.set_rows(begin, end);
+      input.multiply(linear_, t, next < 0 ? nullptr : &linear_.tile(next % tiles), out);
+      for (int64_t row = begin; row < end; ++row) {
+        float* from = out + (row - begin) * kTileCols;
+        float* to = dst + row * width + t * kTileCols;
+        if (bias_ != nullptr) kernels.add_to(from, bias_->data() + t * kTileCols, kTileCols);
+        if (to_branch_) {
+          std::copy(from, from + kTileCols, to);
+        } else {
+          kernels.add_to(to, from, kTileCols);
+        }
+      }
     });
   }
 
@@ -73,43 +68,32 @@ class GateUpOp final : public Op {
 
   void run(StepState& step, Worker& worker) override {
     const int64_t pairs = linear_.num_tiles() / 2, tasks = num_chunks(step) * pairs;
-    GemmInput input(*src_, &worker.outliers);
+    GemmInput input(*context_.kernels, *src_, &worker.outliers, &worker.feed);
     for_tasks(tasks, batch_size(tasks, worker), [&](int64_t task, int64_t next) {
       const int64_t begin = task / pairs * kRowChunk;
       const int64_t end = std::min<int64_t>(begin + kRowChunk, step.input->num_tokens);
-      pair(input.rows(begin, end), task % pairs, next < 0 ? -1 : next % pairs, begin, end);
+      input.set_rows(begin, end);
+      pair(input, task % pairs, next < 0 ? nullptr : &linear_.tile(2 * (next % pairs)), begin, end);
     });
   }
 
  private:
-  // Gate rows are kept until the up rows of the same block are there: 256 rows x 32 floats.
-  void pair(const ActView& acts, int64_t i, int64_t next, int64_t begin, int64_t end) const {
+  void pair(GemmInput& input, int64_t i, const Linear::Tile* next, int64_t begin,
+            int64_t end) const {
     const KernelTable& kernels = *context_.kernels;
-    const Linear::Tile &gate = linear_.tile(2 * i), &up = linear_.tile(2 * i + 1);
-    const uint8_t* next_tile = next < 0 ? nullptr : linear_.tile(2 * next).data;
-    const int64_t k = linear_.padded_k();
     alignas(64) float gates[kRowChunk * kTileCols];
-    for_row_blocks(kernels, acts, gate, tile_bytes(up.format, k), up.data, begin, end,
-                   [&](int64_t row, int64_t rows, float* out) {
-                     add_bias(2 * i, rows, out);
-                     std::copy(out, out + rows * kTileCols, gates + (row - begin) * kTileCols);
-                   });
-    for_row_blocks(kernels, acts, up, tile_bytes(gate.format, k), next_tile, begin, end,
-                   [&](int64_t row, int64_t rows, float* out) {
-                     add_bias(2 * i + 1, rows, out);
-                     for (int64_t r = 0; r < rows; ++r) {
-                       float* g = gates + (row - begin + r) * kTileCols;
-                       kernels.gate(activation_, g, out + r * kTileCols, g);
-                       kernels.store_acts(dst_->format(), g, 1, dst_->buffer(),
-                                          dst_->chunk(row + r, i * kTileCols));
-                     }
-                   });
-  }
-
-  void add_bias(int64_t tile, int64_t rows, float* out) const {
-    if (bias_ == nullptr) return;
-    for (int64_t r = 0; r < rows; ++r) {
-      context_.kernels->add_to(out + r * kTileCols, bias_->data() + tile * kTileCols, kTileCols);
+    alignas(64) float ups[kRowChunk * kTileCols];
+    input.multiply(linear_, 2 * i, &linear_.tile(2 * i + 1), gates);
+    input.multiply(linear_, 2 * i + 1, next, ups);
+    for (int64_t row = begin; row < end; ++row) {
+      float* gate = gates + (row - begin) * kTileCols;
+      float* up = ups + (row - begin) * kTileCols;
+      if (bias_ != nullptr) {
+        kernels.add_to(gate, bias_->data() + 2 * i * kTileCols, kTileCols);
+        kernels.add_to(up, bias_->data() + (2 * i + 1) * kTileCols, kTileCols);
+      }
+      kernels.gate(activation_, gate, up, gate);
+      kernels.store_acts(dst_->format(), gate, 1, dst_->buffer(), dst_->chunk(row, i * kTileCols));
     }
   }
 

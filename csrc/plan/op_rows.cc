@@ -19,9 +19,10 @@ class EmbedOp final : public Op {
         multiplier_(multiplier),
         ropes_(std::move(ropes)) {}
 
-  void run(StepState& step, Worker&) override {
+  void run(StepState& step, Worker& worker) override {
     const KernelTable& kernels = *context_.kernels;
     const int64_t width = context_.shape.padded_hidden();
+    worker.feed.start(*step.input, context_.kv_layer(0), worker.index, worker.count);
     for_tasks(step.input->num_tokens, row_batch(step), [&](int64_t row, int64_t) {
       const int32_t token = step.input->token_ids[row];
       const Linear::Tile& tile = embedding_.tile(token / kTileCols);

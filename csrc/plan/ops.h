@@ -66,6 +66,7 @@ std::unique_ptr<Op> make_gate_up(const OpContext& context, const Linear& linear,
 // The three ops of the head; they work on the step's present slice of rows.
 struct Head {
   std::unique_ptr<Op> norm, logits, finish;
+  size_t num_bytes = 0;  // of the memory that they share
 };
 Head make_head(const OpContext& context, const Linear& linear, const FloatVector& norm_weight,
                std::vector<Worker>* workers);

@@ -7,72 +7,6 @@
 #include <tuple>
 
 namespace octavo {
-namespace {
-
-// Four rows at a time are read by the kernels, so buffers have room for whole blocks of rows.
-int64_t padded_rows(int64_t rows) { return (rows + kMaxRows - 1) / kMaxRows * kMaxRows; }
-
-constexpr int64_t kAlign = 64;
-int64_t aligned(int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
-
-}  // namespace
-
-Acts::Acts(int64_t max_rows, int64_t k, ActFormat format) : format_(format), k_(k) {
-  const int64_t numbers = padded_rows(max_rows) * k, chunks = numbers / kGroup;
-  if (format == ActFormat::kF32) {
-    memory_ = Buffer(numbers * sizeof(float));
-    buffer_.f32 = memory_.as<float>();
-  } else if (format == ActFormat::kBf16) {
-    memory_ = Buffer(numbers * sizeof(uint16_t));
-    buffer_.bf16 = memory_.as<uint16_t>();
-  } else {
-    const int64_t scales = aligned(chunks * sizeof(float));
-    memory_ =
-        Buffer(aligned(numbers) + 3 * scales + aligned(2 * chunks * sizeof(int32_t)) + chunks);
-    uint8_t* p = memory_.data();
-    buffer_.q = reinterpret_cast<int8_t*>(p), p += aligned(numbers);
-    buffer_.scale = reinterpret_cast<float*>(p), p += scales;
-    buffer_.sum = reinterpret_cast<float*>(p), p += scales;
-    buffer_.outlier = reinterpret_cast<float*>(p), p += scales;
-    buffer_.sum16 = reinterpret_cast<int32_t*>(p), p += aligned(2 * chunks * sizeof(int32_t));
-    buffer_.outlier_at = p;
-  }
-}
-
-const ActView& GemmInput::rows(int64_t begin, int64_t end) {
-  if (begin == begin_) return view_;
-  begin_ = begin;
-  const ActBuffer& buffer = acts_.buffer();
-  view_.f32 = buffer.f32;
-  view_.bf16 = buffer.bf16;
-  view_.q = buffer.q;
-  view_.scale = buffer.scale;
-  view_.sum = buffer.sum;
-  view_.sum16 = buffer.sum16;
-  view_.k = acts_.k();
-  if (acts_.format() == ActFormat::kQ8) collect(begin, end);
-  return view_;
-}
-
-void GemmInput::collect(int64_t begin, int64_t end) {
-  const ActBuffer& buffer = acts_.buffer();
-  lists_.outliers.clear();
-  lists_.first.assign(1, 0);
-  for (int64_t row = begin; row < end; ++row) {
-    for (int64_t k = 0; k < acts_.k(); k += kGroup) {
-      const int64_t chunk = acts_.chunk(row, k);
-      if (buffer.outlier[chunk] != 0.0f) {
-        lists_.outliers.push_back(
-            {static_cast<int32_t>(k + buffer.outlier_at[chunk]), buffer.outlier[chunk]});
-      }
-    }
-    lists_.first.push_back(static_cast<int32_t>(lists_.outliers.size()));
-  }
-  view_.outliers = lists_.outliers.data();
-  view_.first_outlier = lists_.first.data();
-  view_.first_listed = begin;
-}
-
 Plan::Plan(const ModelShape& shape, const KernelTable& kernels, int num_threads)
     : threads_(num_threads) {
   if (shape.num_heads % shape.num_kv_heads != 0) {
@@ -110,7 +44,7 @@ Plan::Plan(const ModelShape& shape, const KernelTable& kernels, int num_threads)
 }
 
 int Plan::add_linear(int64_t k, const std::vector<WeightFormat>& formats) {
-  linears_.emplace_back(k, formats);
+  linears_.emplace_back(k, formats, &weight_memory_);
   return static_cast<int>(linears_.size()) - 1;
 }
 
@@ -190,10 +124,18 @@ void Plan::set_head(int linear, int norm_weight) {
 }
 
 size_t Plan::weight_bytes() const {
-  size_t bytes = 0;
-  for (const Linear& l : linears_) bytes += l.num_bytes();
+  size_t bytes = weight_memory_.num_bytes();
   for (const FloatVector& v : vectors_) bytes += v.size() * sizeof(float);
   return bytes;
+}
+
+size_t Plan::scratch_bytes() const {
+  size_t bytes = rows_memory_.size() + head_.num_bytes;
+  for (const auto& [key, acts] : acts_) bytes += acts.num_bytes();
+  for (const Worker& w : workers_) {
+    bytes += w.attention_scratch.size() + w.rows.size() + w.sampler->num_bytes();
+  }
+  return bytes + (step_.cos.size() + step_.sin.size()) * sizeof(float);
 }
 
 void Plan::set_profiling(bool on) {

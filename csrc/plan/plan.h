@@ -50,6 +50,8 @@ class Plan {
   const ModelShape& shape() const { return context_.shape; }
   size_t weight_bytes() const;
   size_t pool_bytes() const { return pool_memory_.size(); }
+  // Everything else: activations of the largest step, logits, and what each thread works with.
+  size_t scratch_bytes() const;
   ThreadPool& threads() { return threads_; }
 
  private:
@@ -66,6 +68,7 @@ class Plan {
   ThreadPool threads_;
   Buffer pool_memory_;
   Buffer rows_memory_;
+  Arena weight_memory_;
   std::deque<Linear> linears_;  // deques: ops keep pointers to what is in them
   std::deque<FloatVector> vectors_;
   std::map<std::pair<Role, ActFormat>, Acts> acts_;

@@ -6,6 +6,7 @@
 #ifndef OCTAVO_PLAN_SAMPLER_H_
 #define OCTAVO_PLAN_SAMPLER_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -21,6 +22,9 @@ double uniform_random(uint64_t seed, uint32_t output_index);
 class Sampler {
  public:
   Sampler(const KernelTable& kernels, int64_t vocab_size);
+
+  // Memory that it keeps.
+  size_t num_bytes() const { return (z_.size() + p_.size() + counts_.size()) * sizeof(float); }
 
   // Draws from logits [V]. Returns a DrawError; on kNoError *token is set.
   DrawError draw(const float* logits, const Draw& draw, const StepInput& input, int32_t* token);

@@ -10,7 +10,7 @@ inline void pause() { __builtin_ia32_pause(); }
 
 // Pauses before giving the processor away inside a run: another process may need it to let the
 // thread that we wait for go on.
-constexpr int kSpinsInRun = 4000;
+constexpr int kSpinsInRun = 500;
 // Pauses between runs before sleeping; waking from sleep costs about 25 microseconds.
 constexpr int kSpinsBetweenRuns = 8000;
 

@@ -58,7 +58,7 @@ struct Problem {
   Problem(QuantType type, WeightFormat format, int64_t n, int64_t k, int64_t m, uint32_t seed)
       : random(seed),
         pool(1),
-        linear(k, std::vector<WeightFormat>((n + 31) / 32, format)),
+        linear(k, std::vector<WeightFormat>((n + 31) / 32, format), &arena),
         acts(m, linear.padded_k(), act_format(format)) {
     const std::vector<uint8_t> rows = random_rows(type, n, k, random);
     linear.pack(type, rows.data(), n, {n, 0, 0, 1}, pool);
@@ -71,17 +71,11 @@ struct Problem {
       kernels()->store_acts(acts.format(), x.data(), linear.padded_k() / 32, acts.buffer(),
                             acts.chunk(r, 0));
     }
-    seen = view(m);
-  }
-
-  ActView view(int64_t rows) {
-    GemmInput input(acts, &lists);
-    return input.rows(0, rows);
   }
 
   // Activation as the kernel sees it, after rounding or quantization.
   double activation(int64_t row, int64_t i) const {
-    const ActView& v = seen;
+    const ActView v = acts.view();
     if (acts.format() == ActFormat::kF32) return v.f32[row * v.k + i];
     if (acts.format() == ActFormat::kBf16) {
       const uint32_t bits = static_cast<uint32_t>(v.bf16[row * v.k + i]) << 16;
@@ -95,19 +89,21 @@ struct Problem {
     return static_cast<double>(v.q[row * v.k + i]) * v.scale[chunk];
   }
 
-  std::vector<float> multiply(int64_t tile, int64_t row, int64_t rows) const {
-    alignas(64) float out[kMaxRows * kTileCols];
-    const Linear::Tile& t = linear.tile(tile);
-    kernels()->gemm[static_cast<int>(t.format)][rows - 1](seen, row, t.data, {}, out);
-    return std::vector<float>(out, out + rows * kTileCols);
+  std::vector<float> multiply(int64_t tile, int64_t row, int64_t rows) {
+    std::vector<float> out(rows * kTileCols);
+    KvFeed feed;
+    GemmInput input(*kernels(), acts, &lists, &feed);
+    input.set_rows(row, row + rows);
+    input.multiply(linear, tile, nullptr, out.data());
+    return out;
   }
 
   Random random;
   ThreadPool pool;
+  Arena arena;
   Linear linear;
   Acts acts;
   GemmInput::Lists lists;
-  ActView seen;
 };
 
 void check_problem(QuantType type, WeightFormat format, int64_t n, int64_t k, uint32_t seed) {
@@ -117,7 +113,7 @@ void check_problem(QuantType type, WeightFormat format, int64_t n, int64_t k, ui
   for (int64_t tile = 0; tile < p.linear.num_tiles(); ++tile) {
     std::vector<std::vector<float>> alone;
     for (int64_t r = 0; r < kRows; ++r) alone.push_back(p.multiply(tile, r, 1));
-    for (int64_t rows = 2; rows <= kMaxRows; ++rows) {
+    for (int64_t rows = 2; rows <= kRows; ++rows) {
       for (int64_t first = 0; first + rows <= kRows; ++first) {
         const std::vector<float> together = p.multiply(tile, first, rows);
         for (int64_t r = 0; r < rows; ++r) {
@@ -170,7 +166,8 @@ TEST(tile_columns_are_the_file_s_numbers) {
     const int64_t n = 45, k = 256;
     const std::vector<uint8_t> rows = random_rows(type, n, k, random);
     for (WeightFormat format : {WeightFormat::kF32, packed_format(type)}) {
-      Linear linear(k, std::vector<WeightFormat>(2, format));
+      Arena arena;
+      Linear linear(k, std::vector<WeightFormat>(2, format), &arena);
       linear.pack(type, rows.data(), n, {n, 0, 0, 1}, pool);
       std::vector<float> wanted(k), got(k);
       for (int64_t r = 0; r < n; ++r) {
@@ -221,14 +218,17 @@ TEST(whole_numbers_multiply_exactly) {
       expected += w * a;
     }
   }
-  Linear linear(k, {WeightFormat::kS8});
+  Arena arena;
+  Linear linear(k, {WeightFormat::kS8}, &arena);
   linear.pack(QuantType::kQ8_0, row.data(), 1, {1, 0, 0, 1}, pool);
   Acts acts(1, k, ActFormat::kQ8);
   kernels()->store_acts(ActFormat::kQ8, x.data(), k / 32, acts.buffer(), 0);
-  alignas(64) float out[kTileCols];
+  float out[kTileCols];
   GemmInput::Lists lists;
-  kernels()->gemm[static_cast<int>(WeightFormat::kS8)][0](GemmInput(acts, &lists).rows(0, 1), 0,
-                                                          linear.tile(0).data, {}, out);
+  KvFeed feed;
+  GemmInput input(*kernels(), acts, &lists, &feed);
+  input.set_rows(0, 1);
+  input.multiply(linear, 0, nullptr, out);
   CHECK(out[0] == static_cast<float>(expected) / 4.0f, "%g", static_cast<double>(out[0]));
 }
 

@@ -155,6 +155,9 @@ class Plan:
     @property
     def pool_bytes(self) -> int: ...
 
+    @property
+    def scratch_bytes(self) -> int: ...
+
 def packed_format(arg: int, /) -> WeightFormat:
     """The packed form that holds a file's quantization type."""
 

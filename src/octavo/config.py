@@ -2,15 +2,19 @@
 
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import TypeVar
 
 from octavo.errors import ConfigError
 
 BLOCK_SIZES = (16, 32, 64, 128)
 """Block sizes that the attention kernels read. The core itself takes any size from 1."""
 
+MAX_PORT = 65535
 DTYPES = ("auto", "float32", "float", "bfloat16")
 KV_CACHE_DTYPES = ("auto", "float32", "bfloat16")
 DEFAULT_MODEL = "smollm2"
+
+E = TypeVar("E", bound=Enum)
 
 
 class SchedulingPolicy(str, Enum):
@@ -76,6 +80,7 @@ class SchedulerConfig:
     max_num_seqs: int = 256
     """Sequences in one step."""
     policy: SchedulingPolicy = SchedulingPolicy.FCFS
+    """Order of the waiting queue."""
     max_num_queued_reqs: int = 4096
     """Waiting requests; one more is refused with 503."""
 
@@ -100,10 +105,14 @@ class EngineConfig:
     backend: Backend = Backend.NATIVE
     num_threads: int | None = None
     """Compute threads; None: the cores that affinity and cgroup quota leave."""
-    seed: int = 0
-    """Seeds of requests that bring none are derived from this and their order (offline), or drawn (server)."""
+    seed: int | None = None
+    """Seeds of requests that bring none are derived from this and their order; None: drawn at random."""
     max_logprobs: int = 20
     """Largest `logprobs` a request may ask for; -1: no limit."""
+
+    def __post_init__(self) -> None:
+        _at_least("num_threads", self.num_threads, 1)
+        _at_least("max_logprobs", self.max_logprobs, -1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,10 +134,33 @@ class ServerConfig:
     slow_client_timeout_s: float = 30.0
     """A stream whose reader takes nothing for this long is ended and its blocks are freed."""
     max_body_bytes: int = 16 * 1024 * 1024
+    """Largest request body."""
     max_prompts_per_request: int = 1024
+    """Longest list of prompts in one request."""
     allowed_origins: tuple[str, ...] = ()
+    """Origins that browsers may call from (CORS)."""
     log_requests: bool = False
     """One line per request, never with its text."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.port <= MAX_PORT:
+            raise ConfigError(f"port must be from 0 to {MAX_PORT}; given: {self.port}")
+        _at_least("shutdown_timeout", self.shutdown_timeout_s, 0)
+        if not self.slow_client_timeout_s > 0:
+            raise ConfigError(
+                f"slow_client_timeout must be above 0; given: {self.slow_client_timeout_s}"
+            )
+        _at_least("max_body_bytes", self.max_body_bytes, 1)
+        _at_least("max_prompts_per_request", self.max_prompts_per_request, 1)
+
+
+def choice_of(kind: type[E], name: str, value: object) -> E:
+    """The member of an enumeration with this value. Raises ConfigError that lists the values."""
+    try:
+        return kind(value)
+    except ValueError:
+        choices = ", ".join(str(member.value) for member in kind)
+        raise ConfigError(f"{name} must be one of {choices}; given: {value}") from None
 
 
 def _one_of(name: str, value: object, allowed: tuple[object, ...]) -> None:
@@ -137,6 +169,6 @@ def _one_of(name: str, value: object, allowed: tuple[object, ...]) -> None:
         raise ConfigError(f"{name} must be one of {choices}; given: {value}")
 
 
-def _at_least(name: str, value: int | None, minimum: int) -> None:
-    if value is not None and value < minimum:
+def _at_least(name: str, value: float | None, minimum: int) -> None:
+    if value is not None and not value >= minimum:  # so that NaN is refused too
         raise ConfigError(f"{name} must be at least {minimum}; given: {value}")

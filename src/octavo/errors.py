@@ -1,21 +1,21 @@
 """The error tree. A user's mistake names the parameter, the limit and the value that was given.
 
-    OctavoError
-    ├── UserError (also a ValueError)      the caller can mend it; HTTP 400
-    │   ├── InvalidParameterError          a value outside its limits
-    │   ├── UnsupportedParameterError      known to the field, not honoured here
-    │   ├── ContextLengthError             prompt or completion beyond the model's context
-    │   ├── CapacityError                  would need more than the whole block pool
-    │   ├── PromptError                    empty prompt, token id out of the vocabulary
-    │   └── TemplateError                  the chat template refused the messages
-    ├── ConfigError (also a ValueError)    settings that cannot work together
-    ├── CheckpointError                    a model file that is missing, broken or not understood
-    │   └── UnknownArchitectureError
-    ├── DownloadError                      a model could not be fetched
-    ├── PlatformError                      this machine is not supported
-    ├── QueueFullError                     more requests are waiting than the limit allows; HTTP 503
-    ├── RequestFailedError                 this request failed inside the engine; others go on
-    └── EngineDeadError                    the engine process has ended; HTTP 503
+OctavoError
+├── UserError (also a ValueError)      the caller can mend it; HTTP 400
+│   ├── InvalidParameterError          a value outside its limits
+│   ├── UnsupportedParameterError      known to the field, not honoured here
+│   ├── ContextLengthError             prompt or completion beyond the model's context
+│   ├── CapacityError                  would need more than the whole block pool
+│   ├── PromptError                    empty prompt, token id out of the vocabulary
+│   └── TemplateError                  the chat template refused the messages
+├── ConfigError (also a ValueError)    settings that cannot work together
+├── CheckpointError                    a model file that is missing, broken or not understood
+│   └── UnknownArchitectureError
+├── DownloadError                      a model could not be fetched
+├── PlatformError                      this machine is not supported
+├── QueueFullError                     more requests are waiting than the limit allows; HTTP 503
+├── RequestFailedError                 this request failed inside the engine; others go on
+└── EngineDeadError                    the engine process has ended; HTTP 503
 """
 
 

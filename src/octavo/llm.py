@@ -2,10 +2,9 @@
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from enum import Enum
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 from octavo.config import (
     DEFAULT_MODEL,
@@ -15,15 +14,16 @@ from octavo.config import (
     ModelConfig,
     SchedulerConfig,
     SchedulingPolicy,
+    choice_of,
 )
 from octavo.core.sampling_params import SamplingParams
 from octavo.engine.build import BuiltEngine, build_engine
 from octavo.engine.messages import EngineStats, Ready
+from octavo.engine.metrics import engine_metrics
 from octavo.engine.seeds import SeedSource
-from octavo.errors import ConfigError, EngineDeadError, TemplateError, UnsupportedParameterError
+from octavo.errors import EngineDeadError, TemplateError, UnsupportedParameterError
 from octavo.offline.arguments import check_other_arguments, default_sampling_params
 from octavo.offline.batch import Batch, BatchRequest
-from octavo.offline.metrics import metrics_of
 from octavo.offline.prompts import (
     ParsedPrompt,
     Prompts,
@@ -38,7 +38,6 @@ from octavo.text.chat_template import ChatTemplate, load_chat_template
 from octavo.text.tokenizer import Tokenizer, load_tokenizer
 
 Message: TypeAlias = Mapping[str, Any]
-E = TypeVar("E", bound=Enum)
 NO_QUEUE_LIMIT = 2**31 - 1
 """A caller that waits for all its prompts is not to be refused for their number."""
 
@@ -84,7 +83,7 @@ class LLM:
                 block_size, num_gpu_blocks_override, kv_cache_memory_bytes, kv_cache_dtype
             ),
             scheduler=_scheduler_config(max_num_batched_tokens, max_num_seqs, scheduling_policy),
-            backend=_choice(Backend, "backend", backend),
+            backend=choice_of(Backend, "backend", backend),
             num_threads=num_threads,
             seed=seed,
             max_logprobs=max_logprobs,
@@ -168,7 +167,11 @@ class LLM:
 
     def get_metrics(self) -> list[Metric]:
         """The engine's numbers, under the names of the `/metrics` endpoint."""
-        return metrics_of(self.kv_stats())
+        return [
+            Metric(f"{name}_total" if metric.is_counter else name, float(metric.value))
+            for metric in engine_metrics(self.kv_stats())
+            for name in metric.names
+        ]
 
     def kv_stats(self) -> EngineStats:
         """Totals since the start, and how the block pool is used now."""
@@ -252,17 +255,9 @@ def _scheduler_config(
     return SchedulerConfig(
         max_num_batched_tokens,
         max_num_seqs,
-        _choice(SchedulingPolicy, "scheduling_policy", policy),
+        choice_of(SchedulingPolicy, "scheduling_policy", policy),
         NO_QUEUE_LIMIT,
     )
-
-
-def _choice(kind: type[E], name: str, value: str) -> E:
-    try:
-        return kind(value)
-    except ValueError:
-        choices = ", ".join(str(choice.value) for choice in kind)
-        raise ConfigError(f"{name} must be one of {choices}; given: {value}") from None
 
 
 def _refuse_lora(lora_request: object) -> None:

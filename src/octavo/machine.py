@@ -1,4 +1,4 @@
-"""What this process may use of the machine: cores, memory, instruction sets.
+"""What this process may use of the machine: cores and memory.
 
 A container's limits are not in the affinity mask or in /proc/meminfo: they are read from the cgroups, version 1 and
 2, of this process and all groups above it. Every function takes the `root` under which /proc and /sys lie.
@@ -27,8 +27,6 @@ class Machine:
     """What this process may use. Memory in bytes."""
 
     cpu_model: str
-    cpu_flags: frozenset[str]
-    """Instruction-set flags as the kernel names them (avx2, avx512f, avx512_vnni, ...)."""
     num_cpus: int
     """Logical CPUs in the affinity mask."""
     num_cores: int
@@ -57,13 +55,11 @@ def check_platform(system: str | None = None, architecture: str | None = None) -
 def inspect_machine(root: Path = ROOT, affinity: frozenset[int] | None = None) -> Machine:
     """Read the limits that hold for this process; `affinity` are its logical CPUs (None: asks the system)."""
     cpus = frozenset(os.sched_getaffinity(0)) if affinity is None else affinity
-    model, flags = _read_cpuinfo(root)
     total, available = _read_meminfo(root)
     for limit, room in _memory_limits(root):
         total, available = min(total, limit), min(available, room)
     return Machine(
-        cpu_model=model,
-        cpu_flags=flags,
+        cpu_model=_read_cpu_model(root),
         num_cpus=len(cpus),
         num_cores=_count_cores(root, cpus),
         cpu_quota=min(_cpu_quotas(root), default=None),
@@ -81,12 +77,13 @@ def usable_threads(num_cores: int, quota: float | None) -> int:
     return max(1, min(num_cores, wanted))
 
 
-def _read_cpuinfo(root: Path) -> tuple[str, frozenset[str]]:
-    fields: dict[str, str] = {}
+def _read_cpu_model(root: Path) -> str:
+    """The first processor stands for all."""
     for line in _read(root / "proc/cpuinfo").splitlines():
         name, _, value = line.partition(":")
-        fields.setdefault(name.strip(), value.strip())  # the first processor stands for all
-    return fields.get("model name", "unknown"), frozenset(fields.get("flags", "").split())
+        if name.strip() == "model name":
+            return value.strip()
+    return "unknown"
 
 
 def _read_meminfo(root: Path) -> tuple[int, int]:

@@ -128,8 +128,6 @@ def _resolve_threads(given: int | None, machine: Machine) -> int:
     quota = machine.cpu_quota
     if given is None:
         chosen = machine.num_threads
-    elif given < 1:
-        raise ConfigError(f"num_threads must be at least 1; given: {given}")
     else:
         limit = machine.num_cpus if quota is None else min(machine.num_cpus, math.ceil(quota))
         chosen = min(given, limit)

@@ -4,14 +4,14 @@ import gguf
 import numpy as np
 import pytest
 
-from octavo.checkpoints.quants import QuantType, dequantize, row_bytes
+from octavo.checkpoints.quants import QuantType, dequantize
 
 
 @pytest.mark.parametrize("quant", QuantType)
 @pytest.mark.parametrize("columns", [256, 768])
 def test_dequantize_equals_gguf_on_random_bytes(quant: QuantType, columns: int) -> None:
     random = np.random.default_rng(quant.value)
-    raw = random.integers(0, 256, (1500, row_bytes(quant, columns)), dtype=np.uint8)
+    raw = random.integers(0, 256, (1500, quant.row_bytes(columns)), dtype=np.uint8)
     with np.errstate(all="ignore"):
         expected = gguf.dequantize(raw, gguf.GGMLQuantizationType(quant.value))
     values = dequantize(quant, raw)
@@ -40,4 +40,4 @@ def test_part_of_a_block_is_refused() -> None:
     with pytest.raises(ValueError, match="33 bytes are not whole Q8_0 blocks of 34"):
         dequantize(QuantType.Q8_0, np.zeros((1, 33), np.uint8))
     with pytest.raises(ValueError, match="40 columns are not whole Q4_K blocks of 256"):
-        row_bytes(QuantType.Q4_K, 40)
+        QuantType.Q4_K.row_bytes(40)

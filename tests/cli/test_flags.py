@@ -132,7 +132,7 @@ def test_a_wrong_value_is_a_config_error(arguments: tuple[str, ...], message: st
 
 @pytest.mark.parametrize("flag", ["--backend", "--scheduling-policy"])
 def test_a_wrong_choice_lists_the_choices(flag: str) -> None:
-    with pytest.raises(typer.BadParameter, match=r"must be one of .*; given: other"):
+    with pytest.raises(ConfigError, match=r"must be one of .*; given: other"):
         parse(flag, "other").engine("m")
 
 

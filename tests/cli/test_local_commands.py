@@ -70,6 +70,13 @@ def test_both_backends_generate_the_same(model: str) -> None:
     assert native["token_ids"] == reference["token_ids"]
 
 
+def test_one_user_needs_no_budget_for_many(model: str) -> None:
+    answer = generate(
+        model, "--max-num-batched-tokens", "2", "--max-tokens", "3", "--num-blocks-override", "64"
+    )
+    assert answer["usage"]["prompt_tokens"] > 2
+
+
 def test_a_seed_fixes_the_text(model: str) -> None:
     flags = ("--temperature", "1", "--max-tokens", "16", "--ignore-eos")
     texts = [generate(model, *flags, "--seed", seed)["token_ids"] for seed in ("1", "1", "2")]
@@ -78,7 +85,7 @@ def test_a_seed_fixes_the_text(model: str) -> None:
 
 
 def test_a_stop_string_ends_the_text(model: str) -> None:
-    flags = ("--temperature", "1", "--max-tokens", "40", "--ignore-eos")
+    flags = ("--seed", "3", "--temperature", "1", "--max-tokens", "40", "--ignore-eos")
     whole = generate(model, *flags)["text"]
     stop = next(c for c in whole[5:] if c.isascii() and c.isprintable())
     answer = generate(model, *flags, "--stop", stop)

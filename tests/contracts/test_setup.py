@@ -98,9 +98,10 @@ def test_ci_calls_make_and_nothing_else() -> None:
     assert os.access(ROOT / ".ci" / "run", os.X_OK)
 
 
-def test_the_reference_is_current() -> None:
+@pytest.mark.parametrize("tool", ["write_reference.py", "measure_paging.py"])
+def test_what_is_written_from_the_code_is_current(tool: str) -> None:
     result = subprocess.run(
-        [sys.executable, ROOT / "tools" / "write_reference.py", "--check"],
+        [sys.executable, ROOT / "tools" / tool, "--check"],
         env=environment(),
         capture_output=True,
         text=True,
@@ -115,6 +116,24 @@ def test_a_plain_install_asks_for_nothing_of_machine_learning() -> None:
     assert "numpy" in names
     assert not names & {"torch", "transformers", "triton", "tensorflow", "jax", "vllm", "gguf"}
     assert [line for line in lines if line.startswith("torch==2.13.0") and "test" in line]
+
+
+def test_every_dependency_is_used_and_credited() -> None:
+    """What a plain install brings is named in the sources, or it is dead weight; and in THIRD_PARTY.md."""
+    text = (ROOT / "pyproject.toml").read_text()
+    (listed,) = re.findall(r"^dependencies = \[$(.*?)^\]$", text, re.MULTILINE | re.DOTALL)
+    # uvicorn finds httptools by itself.
+    modules = {"pyzmq": "zmq", "prometheus-client": "prometheus_client", "httptools": "uvicorn"}
+    sources = "\n".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
+    credits = (ROOT / "THIRD_PARTY.md").read_text().lower()
+    names = re.findall(r'"([\w-]+)', listed)
+    assert "numpy" in names
+    for name in names:
+        module = modules.get(name, name)
+        assert re.search(
+            rf"^\s*(import|from) {module}\b|[\"']{module}[\"']", sources, re.MULTILINE
+        ), name
+        assert re.search(rf"\b{name}\b", credits), name
 
 
 def test_links_between_documents_lead_somewhere() -> None:

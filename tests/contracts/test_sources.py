@@ -12,6 +12,8 @@ ROOT = Path(__file__).parents[2]
 MOST_FILE_LINES = 500
 MOST_FUNCTION_LINES = 50
 SOURCE_SUFFIXES = {".py", ".cc", ".h", ".pyi"}
+PROSE_SUFFIXES = {".md", ".toml", ".yml", ".yaml", ".txt", ""}
+"""Of everything else that people read: documents, settings, scripts without a suffix."""
 GENERATED = {"src/octavo/_C.pyi"}
 MACHINE_PATHS = re.compile(
     # Written so that this file does not match itself.
@@ -58,7 +60,8 @@ def definitions(path: Path) -> Iterator[tuple[ast.AST, str]]:
 
 
 def test_a_file_is_about_one_noun() -> None:
-    lengths = {str(path): len((ROOT / path).read_text().splitlines()) for path in sources()}
+    texts = [*sources(), *(path for path in files() if path.suffix in {".md", ".svg", ".sh", ""})]
+    lengths = {str(path): len((ROOT / path).read_text().splitlines()) for path in texts}
     assert {name: n for name, n in lengths.items() if n > MOST_FILE_LINES} == {}
 
 
@@ -106,10 +109,29 @@ def test_no_file_names_a_place_on_one_machine() -> None:
 
 
 def test_packages_are_empty_files() -> None:
-    for path in sources("src"):
-        if path.name == "__init__.py" and path.parent != Path("src/octavo"):
-            text = (ROOT / path).read_text()
-            assert not ast.parse(text).body[1:], f"{path}: more than a docstring"
+    packages = [path for path in sources() if path.name == "__init__.py"]
+    filled = [str(path) for path in packages if (ROOT / path).stat().st_size]
+    assert filled == ["src/octavo/__init__.py"]
+    folders = {path.parent for path in sources("src") if path.suffix == ".py"}
+    assert {path.parent for path in packages} == folders, "a folder without __init__.py"
+
+
+def test_no_file_speaks_of_how_it_was_written() -> None:
+    """A reader has the repository and nothing else: no numbers of issues, no plans that lie elsewhere."""
+    words = re.compile(
+        # Written so that this file does not match itself.
+        "|".join((r"\bissue[s] #?\d", r"\bissu[e] #?\d", r"\bphas[e] \d", "known-failure[s]", r"design[.]md",
+                  r"\.\./share[d]/", "by the lea[d]", "other enginee[r]", "this sessio[n]", "co-authore[d]")),
+        re.IGNORECASE,
+    )  # fmt: skip
+    found = [
+        f"{path}:{number}: {line.strip()[:100]}"
+        for path in files()
+        if path.suffix in SOURCE_SUFFIXES | PROSE_SUFFIXES and path.parts[:2] != ("tests", "data")
+        for number, line in enumerate((ROOT / path).read_text().splitlines(), 1)
+        if words.search(line)
+    ]
+    assert found == []
 
 
 @pytest.mark.parametrize("marker", ["TODO", "FIXME", "XXX", "HACK"])
@@ -117,6 +139,10 @@ def test_nothing_is_left_for_later(marker: str) -> None:
     pattern = re.compile(rf"\b{marker}\b")
     own = Path(__file__).relative_to(ROOT)
     found = [
-        str(path) for path in sources() if path != own and pattern.search((ROOT / path).read_text())
+        str(path)
+        for path in files()
+        if path.suffix in SOURCE_SUFFIXES | PROSE_SUFFIXES
+        and path != own
+        and pattern.search((ROOT / path).read_text())
     ]
     assert found == []

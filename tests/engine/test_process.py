@@ -154,9 +154,14 @@ async def test_an_idle_engine_uses_no_time() -> None:
     async with connected() as client:
         await client.wait_ready()
         await generated(client, "warm", [1])
-        before = cpu_seconds(pid_of(client))
-        await asyncio.sleep(1.5)
-        assert cpu_seconds(pid_of(client)) - before <= 0.03
+        spent = []
+        for _ in range(4):  # the clock ticks in 10 ms, and a loaded machine makes waking up dearer
+            before = cpu_seconds(pid_of(client))
+            await asyncio.sleep(1.5)
+            spent.append(cpu_seconds(pid_of(client)) - before)
+            if spent[-1] <= 0.03:
+                return
+        pytest.fail(f"an idle engine used {spent} of 1.5 seconds")
 
 
 async def test_signals_to_the_group_are_left_to_the_front_end() -> None:

@@ -5,8 +5,8 @@ from typing import cast
 
 from octavo.config import SchedulingPolicy, ServerConfig
 from octavo.engine.client import EngineClient
-from octavo.server.assets import TextAssets
 from octavo.server.serving import INLINE_CHARS, Serving
+from octavo.text.assets import TextAssets
 
 
 async def test_long_texts_leave_the_event_loop() -> None:

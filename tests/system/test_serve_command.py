@@ -15,6 +15,7 @@ from queue import Empty, Queue
 import httpx
 import pytest
 
+from octavo import LLM, SamplingParams
 from support.command import environment, octavo
 from support.text_model import text_model_folder, write_text_model
 
@@ -126,6 +127,21 @@ def test_flags_reach_the_engine_and_the_server() -> None:
         body = {"prompt": "Hi", "max_tokens": 1, "surprise": 1}
         assert httpx.post(f"{url}/v1/completions", json=body, timeout=30).status_code == 400
         assert server.end() == 0
+
+
+def test_a_seed_fixes_the_answers_to_requests_without_one() -> None:
+    """The same seed and order of requests: the same tokens, by the server and offline."""
+    asked = {"prompt": "Hi", "max_tokens": 12, "ignore_eos": True, "return_token_ids": True}
+    with serving(str(text_model_folder()), "--seed", "5", "--num-blocks-override", "12") as server:
+        url = server.wait_ready()
+        answers = [httpx.post(f"{url}/v1/completions", json=asked, timeout=30) for _ in range(2)]
+        first, second = (answer.json()["choices"][0]["token_ids"] for answer in answers)
+        assert first != second
+        assert server.end() == 0
+    with LLM(text_model_folder(), seed=5, num_gpu_blocks_override=12) as llm:
+        params = SamplingParams(max_tokens=12, ignore_eos=True)
+        offline = [llm.generate("Hi", params, use_tqdm=False)[0].outputs[0] for _ in range(2)]
+    assert [first, second] == [output.token_ids for output in offline]
 
 
 @pytest.mark.parametrize(

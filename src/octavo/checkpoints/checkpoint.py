@@ -10,8 +10,6 @@ from octavo.checkpoints.safetensors import read_safetensors_folder
 from octavo.checkpoints.tensor import Tensor
 from octavo.errors import CheckpointError
 
-__all__ = ["Checkpoint", "Tensor", "open_checkpoint"]
-
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:

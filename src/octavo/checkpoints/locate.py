@@ -4,9 +4,10 @@ import difflib
 import re
 from pathlib import Path
 
-from octavo.checkpoints.model_download import Progress, pull
+from octavo.checkpoints.model_download import pull
 from octavo.checkpoints.named_models import NAMED_MODELS, cached_path
 from octavo.errors import CheckpointError, DownloadError
+from octavo.progress import Progress, silent
 
 HUB_ID = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(?::(?P<gguf>[^:]+))?")
 FILE_SUFFIXES = (".gguf", ".safetensors", ".json")
@@ -18,7 +19,7 @@ def locate(
     revision: str | None = None,
     download: bool = True,
     accept_license: bool = False,
-    progress: Progress | None = None,
+    progress: Progress = silent,
 ) -> Path:
     """The GGUF file or model folder that `model` means, fetched if it is not here and `download` allows.
 

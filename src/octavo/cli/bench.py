@@ -1,14 +1,14 @@
 """`octavo bench`: how fast, measured here and now."""
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from octavo.cli.flags import Settings, takes_flags
-from octavo.cli.pull import MODEL_HELP, fetch
-from octavo.cli.terminal import Output, OutputOption, print_json, print_table, progress_bar
+from octavo.cli.pull import MODEL_HELP, with_fetched_model
+from octavo.cli.terminal import Output, OutputOption, print_result, progress_bar
 from octavo.config import DEFAULT_MODEL, Backend
 
 if TYPE_CHECKING:
@@ -46,10 +46,8 @@ def throughput(
     from octavo.evaluation.throughput import read_workload, run_workload
 
     items = read_workload(workload)
-    config = settings.engine(model)
-    config = settings.engine(str(fetch(model, revision=config.model.revision)))
-    queue = replace(config.scheduler, max_num_queued_reqs=len(items))  # all at once, however many
-    config = replace(config, scheduler=queue)
+    # All at once, however many.
+    config = with_fetched_model(settings.engine(model, max_num_queued_reqs=len(items)))
     with progress_bar() as progress:
         built = build_engine(config, progress=progress)
         try:
@@ -64,10 +62,7 @@ def throughput(
         **_state(built.ready, config.backend),
         "workload": workload.name,
     }
-    if output is Output.JSON:
-        print_json(report)
-    else:
-        print_table(report)
+    print_result(report, output)
 
 
 def _state(ready: "Ready", backend: Backend) -> dict[str, Any]:

@@ -10,8 +10,7 @@ from octavo.checkpoints.named_models import NAMED_MODELS, cache_dir, cached_path
 from octavo.cli.terminal import Output, OutputOption, print_json, print_table
 from octavo.errors import PlatformError
 from octavo.machine import check_platform, inspect_machine
-
-GIB = 1 << 30
+from octavo.resolve import GIB
 
 
 def doctor(output: OutputOption = Output.TEXT) -> None:

@@ -7,20 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from octavo.cli.flags import Settings, takes_flags
-from octavo.cli.pull import MODEL_HELP, fetch
-from octavo.cli.terminal import (
-    Output,
-    OutputOption,
-    Progress,
-    print_json,
-    print_table,
-    progress_bar,
-)
-from octavo.config import DEFAULT_MODEL, Backend, EngineConfig
+from octavo.cli.pull import MODEL_HELP, with_fetched_model
+from octavo.cli.terminal import Output, OutputOption, print_result, progress_bar
+from octavo.config import DEFAULT_MODEL, EngineConfig
+from octavo.progress import Progress
 
 if TYPE_CHECKING:
     from octavo.evaluation.golden import Agreement, Golden
     from octavo.models.model import Model
+    from octavo.resolve import ResolvedConfig
 
 eval_app = typer.Typer(help="Measure how right answers are.", no_args_is_help=True)
 
@@ -46,57 +41,48 @@ def golden(
     # numpy and tokenizers take longer to import than the whole of `--help`.
     from octavo.evaluation.golden import read_golden, tokenization_differences
     from octavo.models.model import load_model
-    from octavo.server.assets import load_text_assets
+    from octavo.text.assets import load_text_assets
 
     wanted = read_golden(file)
-    config = settings.engine(model)
-    config = settings.engine(str(fetch(model, revision=config.model.revision)))
+    config = with_fetched_model(settings.engine(model))
     assets = load_text_assets(config.model, None)
     different = tokenization_differences(wanted, assets.tokenizer, assets.chat_template)
     loaded = load_model(Path(config.model.model))
     with progress_bar() as progress:
-        agreement = _measure(config, loaded, wanted, progress)
+        agreement, resolved = _measure(config, loaded, wanted, progress)
     report = {
         "model": model,
         "golden": wanted.model,
-        "backend": config.backend.value,
-        "dtype": _dtype(config),
+        "backend": resolved.backend.value,
+        "dtype": resolved.dtype,
+        "kv_cache_dtype": resolved.kv_cache_dtype,
         "cases": len(wanted.cases),
         "tokenization_equal": not different,
         "tokenization_differences": different,
         "greedy_identical": agreement.greedy_identical_cases == len(wanted.cases),
         **asdict(agreement),
     }
-    if output is Output.JSON:
-        print_json(report)
-    else:
-        print_table(report)
+    print_result(report, output)
 
 
 def _measure(
     config: EngineConfig, model: "Model", golden: "Golden", progress: Progress
-) -> "Agreement":
+) -> "tuple[Agreement, ResolvedConfig]":
     from octavo.evaluation.forced import num_blocks_for
     from octavo.evaluation.golden import measure
-    from octavo.evaluation.runners import open_runner
+    from octavo.evaluation.runners import opened_runner
 
     num_blocks = num_blocks_for(golden.sequence_lengths, config.cache.block_size)
-    dtype = _dtype(config)
-    runner = open_runner(config, model, dtype=dtype, num_blocks=num_blocks, progress=progress)
-    try:
-        if dtype == "float32" and config.cache.kv_cache_dtype in ("auto", "float32"):
-            return measure(golden, runner, runner, progress)
-        exact = replace(config, cache=replace(config.cache, kv_cache_dtype="float32"))
-        float32 = open_runner(exact, model, dtype="float32", num_blocks=num_blocks)
-        try:
-            return measure(golden, runner, float32, progress)
-        finally:
-            float32.close()
-    finally:
-        runner.close()
+    with opened_runner(config, model, num_blocks, progress) as (runner, resolved):
+        if resolved.dtype == resolved.kv_cache_dtype == "float32":
+            return measure(golden, runner, runner, progress), resolved
+        with opened_runner(_exact(config), model, num_blocks) as (float32, _):
+            return measure(golden, runner, float32, progress), resolved
 
 
-def _dtype(config: EngineConfig) -> str:
-    if config.backend is Backend.REFERENCE or config.model.dtype == "float":
-        return "float32"
-    return config.model.dtype
+def _exact(config: EngineConfig) -> EngineConfig:
+    return replace(
+        config,
+        model=replace(config.model, dtype="float32"),
+        cache=replace(config.cache, kv_cache_dtype="float32"),
+    )

@@ -25,6 +25,7 @@ from octavo.config import (
     SchedulerConfig,
     SchedulingPolicy,
     ServerConfig,
+    choice_of,
 )
 from octavo.core.sampling_params import SamplingParams
 
@@ -104,7 +105,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag("--threads", "engine.num_threads", Group.MODEL, Reads.COUNT,
          "Compute threads [default: the cores this process may use]."),
     Flag("--seed", "engine.seed", Group.MODEL, Reads.INTEGER,
-         "Seeds of requests that bring none are derived from this."),
+         "Seeds of requests that bring none come from this and their order [default: at random]."),
     Flag("--max-logprobs", "engine.max_logprobs", Group.MODEL, Reads.INTEGER,
          "Most log-probabilities a request may ask for at each position; -1: no limit."),
     Flag("--max-model-len", "model.max_model_len", Group.MEMORY, Reads.LENGTH,
@@ -195,15 +196,16 @@ class Settings:
 
     values: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
-    def engine(self, model: str) -> EngineConfig:
-        """The engine's settings for a model. Raises ConfigError."""
-        values = self.values.get("engine", {})
+    def engine(self, model: str, **own_scheduling: Any) -> EngineConfig:
+        """The engine's settings for a model; the keywords are what the command itself sets. Raises ConfigError."""
+        values = {**self.values.get("engine", {})}
         if "backend" in values:
-            values = {**values, "backend": _member("backend", Backend, values["backend"])}
-        scheduler = self.values.get("scheduler", {})
+            values["backend"] = choice_of(Backend, "backend", values["backend"])
+        scheduler = {**self.values.get("scheduler", {}), **own_scheduling}
         if "policy" in scheduler:
-            policy = _member("scheduling-policy", SchedulingPolicy, scheduler["policy"])
-            scheduler = {**scheduler, "policy": policy}
+            scheduler["policy"] = choice_of(
+                SchedulingPolicy, "scheduling_policy", scheduler["policy"]
+            )
         return EngineConfig(
             model=ModelConfig(model=model, **self.values.get("model", {})),
             cache=CacheConfig(**self.values.get("cache", {})),
@@ -299,12 +301,3 @@ _TYPES: Mapping[Reads, Any] = {
     Reads.REAL: float | None,
     Reads.SWITCH: bool,
 }
-
-
-def _member(name: str, kind: type[Enum], value: str) -> Enum:
-    try:
-        return kind(value)
-    except ValueError:
-        raise typer.BadParameter(
-            f"must be one of {', '.join(_choices(kind))}; given: {value}", param_hint=f"--{name}"
-        ) from None

@@ -6,7 +6,7 @@ from itertools import count
 from typing import Any
 
 from octavo.cli.flags import Settings
-from octavo.cli.pull import fetch
+from octavo.cli.pull import with_fetched_model
 from octavo.cli.terminal import progress_bar
 from octavo.core.sampling_params import SamplingParams
 from octavo.engine.build import BuiltEngine, build_engine
@@ -16,14 +16,14 @@ from octavo.engine.seeds import SeedSource
 from octavo.engine.stream import error_named
 from octavo.errors import TemplateError
 from octavo.offline.interrupts import DeferredInterrupt
-from octavo.server.assets import TextAssets, load_text_assets
+from octavo.text.assets import TextAssets, load_text_assets
 from octavo.text.output_text import OutputText, TextDelta
 
 
 class LocalModel:
     """An engine and the text side of its model. One request at a time."""
 
-    def __init__(self, built: BuiltEngine, assets: TextAssets, seed: int) -> None:
+    def __init__(self, built: BuiltEngine, assets: TextAssets, seed: int | None) -> None:
         self._engine = built.engine
         self._assets = assets
         self._seeds = SeedSource(seed)
@@ -76,9 +76,7 @@ def open_local(
     model: str, settings: Settings, chat_template: str | None = None
 ) -> Iterator[LocalModel]:
     """Fetch and load a model. Raises what building an engine raises."""
-    config = settings.engine(model)
-    path = str(fetch(model, revision=config.model.revision))
-    config = settings.engine(path)
+    config = with_fetched_model(settings.engine(model, max_num_seqs=1))
     with progress_bar() as progress:
         built = build_engine(config, progress=progress)
     try:

@@ -4,6 +4,7 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Annotated
@@ -14,7 +15,7 @@ from octavo.checkpoints.locate import is_local, locate
 from octavo.checkpoints.model_download import pull as pull_named
 from octavo.checkpoints.named_models import NAMED_MODELS, NamedModel, license_is_accepted
 from octavo.cli.terminal import Output, OutputOption, note, print_json, progress_bar
-from octavo.config import DEFAULT_MODEL
+from octavo.config import DEFAULT_MODEL, EngineConfig
 from octavo.errors import ConfigError
 
 MODEL_HELP = "A name (smollm2, gemma3-270m), a path, a hub id org/name, or org/name:FILE.gguf."
@@ -73,6 +74,12 @@ def fetch(
             return pull_named(
                 named, sources=sources, accept_license=accept_license, progress=progress
             )
+
+
+def with_fetched_model(config: EngineConfig) -> EngineConfig:
+    """The settings with the model's path for its name. Raises what `fetch` raises."""
+    path = fetch(config.model.model, revision=config.model.revision)
+    return replace(config, model=replace(config.model, model=str(path)))
 
 
 def _is_agreed(model: NamedModel) -> bool:

@@ -12,15 +12,15 @@ from urllib.parse import urlsplit
 import typer
 
 from octavo.cli.flags import Group, Settings, takes_flags
-from octavo.cli.pull import MODEL_HELP, fetch
+from octavo.cli.pull import MODEL_HELP, with_fetched_model
 from octavo.cli.vllm_flags import accepts_vllm_flags
 from octavo.config import DEFAULT_MODEL
 from octavo.errors import ConfigError
+from octavo.resolve import GIB
 
 if TYPE_CHECKING:
     from octavo.engine.messages import Ready
 
-GIB = 1 << 30
 ASK_TIMEOUT_S = 10.0
 
 
@@ -42,9 +42,8 @@ def serve(
     logging.getLogger("octavo").setLevel(logging.INFO)
     name = _choose(model, model_flag)
     engine, server = settings.engine(name), settings.server()
-    path = fetch(name, revision=engine.model.revision)
+    engine = with_fetched_model(engine)
     server = replace(server, served_model_names=server.served_model_names or (name,))
-    engine = settings.engine(str(path))
     exit_code = serve_http(
         engine,
         server,

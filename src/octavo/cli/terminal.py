@@ -2,14 +2,14 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from enum import Enum
 from typing import Annotated, Any, TypeAlias
 
 import typer
 
-Progress: TypeAlias = Callable[[str, float], None]
+from octavo.progress import Progress
 
 
 class Output(str, Enum):
@@ -32,12 +32,20 @@ def print_json(value: Mapping[str, Any]) -> None:
     print(json.dumps(value, ensure_ascii=False))  # noqa: T201  # a command's result
 
 
-def print_table(rows: Mapping[str, Any], *, title: str | None = None) -> None:
+def print_result(report: Mapping[str, Any], output: Output) -> None:
+    """What a command has found out, in the form that was asked for."""
+    if output is Output.JSON:
+        print_json(report)
+    else:
+        print_table(report)
+
+
+def print_table(rows: Mapping[str, Any]) -> None:
     """Names and values on stdout, for people."""
     from rich.console import Console  # only a command that prints one pays for it
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left", show_header=False, box=None, pad_edge=False)
+    table = Table(show_header=False, box=None, pad_edge=False)
     for name, value in rows.items():
         table.add_row(name, _shown(value))
     Console(soft_wrap=True).print(table)
@@ -54,12 +62,16 @@ def progress_bar() -> Iterator[Progress]:
     if not sys.stderr.isatty():
         yield _stage_lines()
         return
+    import rich.progress
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
-    tasks: dict[str, TaskID] = {}
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    columns = (
+        rich.progress.TextColumn("{task.description}"),
+        rich.progress.BarColumn(),
+        rich.progress.TaskProgressColumn(),
+    )
+    tasks: dict[str, rich.progress.TaskID] = {}
+    with rich.progress.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
 
         def report(stage: str, fraction: float) -> None:
             if stage not in tasks:

@@ -1,9 +1,12 @@
 """What a user may ask of the sampler. Names, defaults and limits are vLLM's."""
 
 import math
+import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from octavo.core.vllm_options import knows_vllm_options
 from octavo.errors import InvalidParameterError
 
 MAX_N = 16384
@@ -11,16 +14,26 @@ GREEDY_TEMPERATURE = 1e-5
 """Below this the most likely token is taken."""
 MIN_TEMPERATURE = 1e-2
 """Smaller positive temperatures (from 1e-5 up) are raised to this: logits divided by them overflow."""
+MAX_TEMPERATURE = 1e30
+"""Far beyond where all tokens are equally likely; the kernels compute in float32."""
+MIN_REPETITION_PENALTY, MAX_REPETITION_PENALTY = 1e-6, 1e6
+"""Logits divided or multiplied by these stay finite in float32."""
+MAX_TOP_K = 2**31 - 1
+"""More than any vocabulary: larger values mean the same."""
 MAX_LOGIT_BIAS = 100.0
+_TOKEN_ID = re.compile("0|-?[1-9][0-9]{0,18}")
+"""One text for each id: `int` would also take "05", "1_0" and " 1"."""
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 
+@knows_vllm_options
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
     """Sampling, stopping and reporting options of one request.
 
     Raises InvalidParameterError with `.parameter` and `.value` at construction; what depends on the
-    model (vocabulary, largest `logprobs`) is checked by `verify`.
+    model (vocabulary, largest `logprobs`) is checked by `verify`. Options that vLLM has and this class has not
+    raise UnsupportedParameterError if they would have an effect.
     """
 
     n: int = 1
@@ -65,6 +78,7 @@ class SamplingParams:
         put(self, "logit_bias", _parse_logit_bias(self.logit_bias))
         self._check_numbers()
         self._check_lists()
+        put(self, "top_k", min(self.top_k, MAX_TOP_K))
         if self.temperature < GREEDY_TEMPERATURE:
             if self.n > 1:
                 raise InvalidParameterError(
@@ -115,8 +129,13 @@ class SamplingParams:
         _integer("n", self.n, 1, MAX_N)
         _real("presence_penalty", self.presence_penalty, -2.0, 2.0)
         _real("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
-        _real("repetition_penalty", self.repetition_penalty, 0.0, math.inf, open_low=True)
-        _real("temperature", self.temperature, 0.0, math.inf)
+        _real(
+            "repetition_penalty",
+            self.repetition_penalty,
+            MIN_REPETITION_PENALTY,
+            MAX_REPETITION_PENALTY,
+        )
+        _real("temperature", self.temperature, 0.0, MAX_TEMPERATURE)
         _real("top_p", self.top_p, 0.0, 1.0, open_low=True)
         _integer("top_k", self.top_k, -1, None)
         _real("min_p", self.min_p, 0.0, 1.0)
@@ -178,7 +197,10 @@ def _real(name: str, value: object, low: float, high: float, *, open_low: bool =
         raise InvalidParameterError(
             f"{name} must be a number; given: {value!r}", parameter=name, value=value
         )
-    inside = math.isfinite(value) and value <= high and (value > low if open_low else value >= low)
+    is_finite = (
+        abs(value) <= sys.float_info.max
+    )  # not isfinite: it fails for integers beyond float64
+    inside = is_finite and value <= high and (value > low if open_low else value >= low)
     if not inside:
         lower = f"above {low:g}" if open_low else f"at least {low:g}"
         limits = lower if high == math.inf else f"{lower} and at most {high:g}"
@@ -190,14 +212,17 @@ def _real(name: str, value: object, low: float, high: float, *, open_low: bool =
 def _parse_logit_bias(bias: Mapping[int, float] | None) -> dict[int, float]:
     parsed: dict[int, float] = {}
     for key, value in (bias or {}).items():
-        try:
-            token_id = int(key)
-        except (TypeError, ValueError):
-            raise InvalidParameterError(
-                f"logit_bias keys must be token ids; given: {key!r}",
-                parameter="logit_bias",
-                value=key,
-            ) from None
         _real("logit_bias", value, -math.inf, math.inf)
-        parsed[token_id] = max(-MAX_LOGIT_BIAS, min(MAX_LOGIT_BIAS, float(value)))
+        parsed[_token_id(key)] = max(-MAX_LOGIT_BIAS, min(MAX_LOGIT_BIAS, float(value)))
     return parsed
+
+
+def _token_id(key: object) -> int:
+    """A key of `logit_bias`: an integer, or one as text, since JSON has no other keys."""
+    if isinstance(key, str) and _TOKEN_ID.fullmatch(key):
+        key = int(key)
+    if isinstance(key, bool) or not isinstance(key, int):
+        raise InvalidParameterError(
+            f"logit_bias keys must be token ids; given: {key!r}", parameter="logit_bias", value=key
+        )
+    return key

@@ -1,6 +1,7 @@
 """One step as a value: what the scheduler decided, and what the runner made of it.
 
 A `StepPlan` holds all that a runner needs; a runner keeps no state about requests between steps.
+Token ids and block tables are `array('i')`: flat, 4 bytes an entry, readable from C++ without a copy.
 """
 
 from array import array
@@ -13,8 +14,6 @@ from octavo.core.sampling_params import SamplingParams
 BlockId = int
 SeqId = int
 """Number of a sequence, unique in the life of a scheduler."""
-
-TokenIds = array  # array('i'): flat, 4 bytes a token, readable from C++ without a copy
 
 
 @dataclass(frozen=True, slots=True)

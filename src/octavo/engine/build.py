@@ -13,10 +13,8 @@ from octavo.engine.messages import LedgerLine, Ready
 from octavo.machine import check_platform, inspect_machine
 from octavo.models.footprint import block_bytes, scratch_bytes, weight_bytes
 from octavo.models.model import Model, load_model
+from octavo.progress import Progress, silent
 from octavo.resolve import ModelFacts, ResolvedConfig, resolve
-
-Progress = Callable[[str, float], None]
-"""Called with a stage and the fraction of it that is done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +29,7 @@ class BuiltEngine:
 def build_engine(
     config: EngineConfig,
     *,
-    progress: Progress | None = None,
+    progress: Progress = silent,
     wrap_runner: Callable[[Runner], Runner] | None = None,
 ) -> BuiltEngine:
     """Find the model, load it and build an engine. `wrap_runner` may put another runner in its place.
@@ -42,8 +40,8 @@ def build_engine(
     model = load_model(
         locate(config.model.model, revision=config.model.revision, progress=progress)
     )
-    resolved = resolve(config, _facts(model, config), inspect_machine())
-    runner = _make_runner(model, resolved, progress)
+    resolved = resolve(config, facts_of(model, config), inspect_machine())
+    runner = make_runner(model, resolved, progress)
     if wrap_runner is not None:
         runner = wrap_runner(runner)
     scheduler = Scheduler(
@@ -64,7 +62,8 @@ def build_engine(
     return BuiltEngine(engine, _ready(model, resolved, runner), model)
 
 
-def _facts(model: Model, config: EngineConfig) -> ModelFacts:
+def facts_of(model: Model, config: EngineConfig) -> ModelFacts:
+    """What the settings depend on of this model."""
     spec, scheduler = model.spec, config.scheduler
     return ModelFacts(
         max_position_embeddings=spec.max_position_embeddings,
@@ -76,12 +75,13 @@ def _facts(model: Model, config: EngineConfig) -> ModelFacts:
             dtype: weight_bytes(model.weights, dtype) for dtype in ("auto", "float32", "bfloat16")
         },
         scratch_bytes=lambda num_threads: scratch_bytes(
-            spec, scheduler.max_num_batched_tokens, scheduler.max_num_seqs, num_threads
+            spec, scheduler.max_num_batched_tokens, num_threads
         ),
     )
 
 
-def _make_runner(model: Model, resolved: ResolvedConfig, progress: Progress | None) -> Runner:
+def make_runner(model: Model, resolved: ResolvedConfig, progress: Progress = silent) -> Runner:
+    """The runner of the chosen backend, its weights packed."""
     # Only the chosen backend is imported: the other's extension module may not even load here.
     if resolved.backend is Backend.REFERENCE:
         from octavo.backends.reference.runner import ReferenceRunner
@@ -103,7 +103,7 @@ def _make_runner(model: Model, resolved: ResolvedConfig, progress: Progress | No
         kv_cache_dtype=resolved.kv_cache_dtype,
         max_num_batched_tokens=resolved.max_num_batched_tokens,
         num_threads=resolved.num_threads,
-        progress=None if progress is None else lambda done: progress("packing weights", done),
+        progress=lambda done: progress("packing weights", done),
     )
 
 

@@ -5,7 +5,7 @@ A golden file is JSON: `tokenization` holds texts with their token ids; each of 
 highest log-probabilities at each of its steps.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,12 @@ from numpy.typing import NDArray
 from octavo.checkpoints.json_object import read_json_object
 from octavo.errors import CheckpointError
 from octavo.evaluation.forced import LogitsRunner, forced_logits, greedy_tokens
+from octavo.progress import Progress, silent
 from octavo.text.chat_template import ChatTemplate
 from octavo.text.tokenizer import Tokenizer
 
 TIE_GAP = 1e-3
 """Where the golden file's best two are closer than this (nat), either may be taken."""
-
-Progress = Callable[[str, float], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +102,7 @@ def measure(
     golden: Golden,
     runner: LogitsRunner,
     float32: LogitsRunner,
-    progress: Progress = lambda _stage, _fraction: None,
+    progress: Progress = silent,
 ) -> Agreement:
     """Decode greedily, then force the golden continuations through `runner` and our own `float32` mode.
 

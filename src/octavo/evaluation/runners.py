@@ -1,45 +1,36 @@
 """A runner by itself, without engine and scheduler."""
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import cast
 
-from octavo.config import Backend, EngineConfig
+from octavo.config import EngineConfig, SchedulerConfig
+from octavo.engine.build import facts_of, make_runner
 from octavo.evaluation.forced import CHUNK_TOKENS, LogitsRunner
 from octavo.machine import inspect_machine
 from octavo.models.model import Model
+from octavo.progress import Progress, silent
+from octavo.resolve import ResolvedConfig, resolve
 
-Progress = Callable[[str, float], None]
 
-
-def open_runner(
-    config: EngineConfig,
-    model: Model,
-    *,
-    dtype: str,
-    num_blocks: int,
-    progress: Progress | None = None,
-) -> LogitsRunner:
-    """A runner of the configured backend over a pool of `num_blocks`, its arithmetic in `dtype`."""
-    block_size = config.cache.block_size
-    if config.backend is Backend.REFERENCE:
-        # Only the chosen backend is imported: the other's extension module may not even load here.
-        from octavo.backends.reference.runner import ReferenceRunner
-
-        return ReferenceRunner(
-            model.spec, model.weights, num_blocks=num_blocks, block_size=block_size
-        )
-    from octavo.backends.native.runner import NativeRunner
-
-    kv_cache_dtype = config.cache.kv_cache_dtype
-    if kv_cache_dtype == "auto":
-        kv_cache_dtype = "float32" if dtype == "float32" else "bfloat16"
-    return NativeRunner(
-        model.spec,
-        model.weights,
-        num_blocks=num_blocks,
-        block_size=block_size,
-        dtype=dtype,
-        kv_cache_dtype=kv_cache_dtype,
-        max_num_batched_tokens=CHUNK_TOKENS,
-        num_threads=config.num_threads or inspect_machine().num_threads,
-        progress=None if progress is None else lambda done: progress("packing weights", done),
+@contextmanager
+def opened_runner(
+    config: EngineConfig, model: Model, num_blocks: int, progress: Progress = silent
+) -> Iterator[tuple[LogitsRunner, ResolvedConfig]]:
+    """The runner of these settings over a pool of `num_blocks`, for plans of up to CHUNK_TOKENS tokens."""
+    capacity = num_blocks * config.cache.block_size
+    max_model_len = min(capacity, model.spec.max_position_embeddings)
+    config = replace(
+        config,
+        model=replace(config.model, max_model_len=max_model_len),
+        cache=replace(config.cache, num_blocks=num_blocks, kv_cache_memory_bytes=None),
+        scheduler=SchedulerConfig(CHUNK_TOKENS, CHUNK_TOKENS),
     )
+    resolved = resolve(config, facts_of(model, config), inspect_machine())
+    # Every backend's runner gives logits too.
+    runner = cast(LogitsRunner, make_runner(model, resolved, progress))
+    try:
+        yield runner, resolved
+    finally:
+        runner.close()

@@ -12,11 +12,10 @@ from octavo.engine.messages import EngineStats, Ready, Submit
 from octavo.engine.prompts import token_id_array
 from octavo.engine.stream import error_named
 from octavo.errors import ConfigError
+from octavo.progress import Progress, silent
 
 WARM_UP_REQUESTS = 4
 WARM_UP_TOKENS = 16
-
-Progress = Callable[[str, float], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +78,7 @@ def run_workload(
     engine: Engine,
     items: Sequence[WorkItem],
     ready: Ready,
-    progress: Progress = lambda _stage, _fraction: None,
+    progress: Progress = silent,
 ) -> Throughput:
     """Warm up on other prompts, then run all items at once.
 

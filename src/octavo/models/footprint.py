@@ -1,12 +1,27 @@
 """Bytes that a model takes: its weights, its blocks, and the scratch memory of a step. Shared with planning."""
 
+from octavo.checkpoints.quants import QuantType
 from octavo.models.spec import DecoderSpec
 from octavo.models.weights import ModelWeights
 
 HEAD_DIM_MULTIPLE = 16
 """Heads are padded to whole vectors of 16 numbers in the pool."""
-KEYS_AT_ONCE = 128
-"""Keys that attention takes at once; each thread holds their scores."""
+LOGIT_ROWS = 64
+"""Rows of logits that are computed and used at a time."""
+PACKED_BYTES = {
+    QuantType.F32: 2.0,
+    QuantType.F16: 2.0,
+    QuantType.BF16: 2.0,
+    QuantType.Q4_0: 0.625,
+    QuantType.Q4_1: 0.625,
+    QuantType.Q4_K: 0.625,
+    QuantType.Q5_0: 1.0625,
+    QuantType.Q5_1: 1.125,
+    QuantType.Q5_K: 1.125,
+    QuantType.Q6_K: 1.125,
+    QuantType.Q8_0: 1.0625,
+}
+"""Bytes of a weight with dtype auto: the packed forms of csrc/kernels/formats.h."""
 
 _NUMBER_BYTES = {"float32": 4, "bfloat16": 2}
 
@@ -25,35 +40,28 @@ def block_bytes(spec: DecoderSpec, block_size: int, kv_cache_dtype: str) -> int:
 def weight_bytes(weights: ModelWeights, dtype: str) -> int:
     """Bytes of the weights in memory, for dtype auto, float32 or bfloat16.
 
-    With auto, matrices keep their bytes of the file. Vectors (norms and biases) are float32 always.
+    Vectors (norms and biases) are float32 always.
     A tied head is the embedding and counts once.
     """
     total = 0
     for weight in weights.values():
         if len(weight.shape) == 1:
             total += 4 * weight.shape[0]
-        elif dtype == "auto":
-            total += weight.data.nbytes
         else:
             rows, columns = weight.shape
-            total += rows * columns * _NUMBER_BYTES[dtype]
+            number = PACKED_BYTES[weight.quant] if dtype == "auto" else _NUMBER_BYTES[dtype]
+            total += int(rows * columns * number)
     return total
 
 
-def scratch_bytes(
-    spec: DecoderSpec, max_num_batched_tokens: int, max_num_seqs: int, num_threads: int
-) -> int:
+def scratch_bytes(spec: DecoderSpec, max_num_batched_tokens: int, num_threads: int) -> int:
     """Bytes of activations and logits in the largest step, in float32.
 
-    A token holds the residual stream, a normed and a projected copy of it, queries, keys, values,
-    attention's output, and both halves of the feed-forward layer; a sequence holds a row of logits;
-    a thread the scores and outputs of all heads.
+    A token holds the residual stream and a branch of it, queries, and what the matrices read: the normed
+    stream, attention's output, the gated feed-forward layer. Logits exist for a slice of rows at a time, and
+    each thread's sampler works on a copy of one.
     """
-    heads = (2 * spec.num_heads + 2 * spec.num_kv_heads) * padded_head_dim(spec)
-    per_token = 3 * spec.hidden_size + heads + 2 * spec.intermediate_size
-    per_thread = spec.num_heads * (KEYS_AT_ONCE + padded_head_dim(spec))
-    return 4 * (
-        max_num_batched_tokens * per_token
-        + max_num_seqs * spec.vocab_size
-        + num_threads * per_thread
-    )
+    queries = spec.num_heads * padded_head_dim(spec)
+    per_token = 3 * spec.hidden_size + 2 * queries + spec.intermediate_size
+    logits = (LOGIT_ROWS + 3 * num_threads) * spec.vocab_size
+    return 4 * (max_num_batched_tokens * per_token + logits)

@@ -11,6 +11,11 @@ import numpy as np
 
 from octavo.checkpoints.checkpoint import Checkpoint
 from octavo.checkpoints.json_object import read_json_object
+from octavo.core.sampling_params import (
+    MAX_REPETITION_PENALTY,
+    MAX_TEMPERATURE,
+    MIN_REPETITION_PENALTY,
+)
 from octavo.errors import CheckpointError
 
 _GGUF_END_KEYS = tuple(f"tokenizer.ggml.{name}_token_id" for name in ("eos", "eot", "eom", "eog"))
@@ -22,12 +27,14 @@ _END_TEXTS = frozenset(
 """Tokens that end a turn or a text in the published chat formats: GGUF files often name only one of theirs."""
 
 _SAMPLING_LIMITS: dict[str, tuple[float, float]] = {
-    "temperature": (0.0, math.inf),
+    "temperature": (0.0, MAX_TEMPERATURE),
     "top_p": (math.ulp(0.0), 1.0),
     "top_k": (-1, math.inf),
     "min_p": (0.0, 1.0),
-    "repetition_penalty": (math.ulp(0.0), math.inf),
+    "repetition_penalty": (MIN_REPETITION_PENALTY, MAX_REPETITION_PENALTY),
 }
+SAMPLING_NAMES = tuple(_SAMPLING_LIMITS)
+"""The sampling options that a model's authors may recommend."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +44,7 @@ class GenerationDefaults:
     end_token_ids: frozenset[int]
     """Any of them ends a sequence, unless `ignore_eos`. All are below the vocabulary size."""
     sampling: Mapping[str, float | int]
-    """Those of temperature, top_p, top_k, min_p, repetition_penalty that the authors set. Never a length."""
+    """Those of `SAMPLING_NAMES` that the authors set. Never a length."""
 
 
 def read_generation_defaults(checkpoint: Checkpoint, vocab_size: int) -> GenerationDefaults:

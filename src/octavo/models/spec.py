@@ -80,8 +80,3 @@ class DecoderSpec:
     def num_layers(self) -> int:
         """L."""
         return len(self.layers)
-
-    @property
-    def kv_values_per_token(self) -> int:
-        """Numbers kept in the cache for one token: keys and values of all layers."""
-        return 2 * self.num_layers * self.num_kv_heads * self.head_dim

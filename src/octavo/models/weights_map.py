@@ -6,11 +6,13 @@ loads is the model of the file. Harmless leftovers are listed here, all of them.
 
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
-from octavo.checkpoints.checkpoint import Checkpoint, Tensor
+from octavo.checkpoints.checkpoint import Checkpoint
+from octavo.checkpoints.tensor import Tensor
 from octavo.errors import CheckpointError
 from octavo.models.gguf_families import ROPE_FACTORS
 from octavo.models.spec import DecoderSpec
@@ -36,6 +38,27 @@ _CONFIG_POST_NORMS = {
     "post_ffn_norm": "post_feedforward_layernorm",
 }
 
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """How a format spells the names of `ModelWeights`."""
+
+    top: Mapping[str, str]
+    layers: str
+    layer: Mapping[str, str]
+
+    def stored(self, name: str) -> str:
+        """The name in the file: `layers.3.q_bias` is `blk.3.attn_q.bias`."""
+        bare = name.removesuffix("_bias")
+        suffix = "weight" if bare == name else "bias"
+        if not bare.startswith("layers."):
+            return f"{self.top[bare]}.{suffix}"
+        _, layer, part = bare.split(".")
+        return f"{self.layers}.{layer}.{self.layer[part]}.{suffix}"
+
+
+_GGUF_NAMES = _Names(_GGUF_TOP, "blk", _GGUF_LAYER)
+
 _HARMLESS = re.compile(r"(model\.layers\.\d+\.self_attn\.|model\.)rotary_emb\.inv_freq")
 """Buffers that old exports kept; the spec has the frequencies."""
 
@@ -46,11 +69,11 @@ _GGUF_INTERLEAVED = ("llama",)
 def load_weights(checkpoint: Checkpoint, spec: DecoderSpec) -> ModelWeights:
     """All weights of the spec, still memory-mapped. Raises CheckpointError naming tensor and file."""
     is_gguf = checkpoint.format == "gguf"
-    name_of = _gguf_name if is_gguf else _config_namer(spec)
+    names = _GGUF_NAMES if is_gguf else _config_names(spec)
     left = dict(checkpoint.tensors)
     weights: dict[str, Weight] = {}
     for name, shape in expected_shapes(spec).items():
-        stored_name = name_of(name)
+        stored_name = names.stored(name)
         tensor = left.pop(stored_name, None)
         if tensor is None:
             raise CheckpointError(
@@ -90,29 +113,9 @@ def _halves_from_pairs(data: np.ndarray, tensor: Tensor, head_dim: int) -> np.nd
     return np.ascontiguousarray(heads.swapaxes(1, 2)).reshape(data.shape)
 
 
-def _gguf_name(name: str) -> str:
-    name, suffix = (
-        (name.removesuffix("_bias"), "bias") if name.endswith("_bias") else (name, "weight")
-    )
-    if not name.startswith("layers."):
-        return f"{_GGUF_TOP[name]}.{suffix}"
-    _, layer, part = name.split(".")
-    return f"blk.{layer}.{_GGUF_LAYER[part]}.{suffix}"
-
-
-def _config_namer(spec: DecoderSpec) -> Callable[[str], str]:
-    parts: Mapping[str, str] = _CONFIG_LAYER | (_CONFIG_POST_NORMS if spec.post_norms else {})
-
-    def name_of(name: str) -> str:
-        name, suffix = (
-            (name.removesuffix("_bias"), "bias") if name.endswith("_bias") else (name, "weight")
-        )
-        if not name.startswith("layers."):
-            return f"{_CONFIG_TOP[name]}.{suffix}"
-        _, layer, part = name.split(".")
-        return f"model.layers.{layer}.{parts[part]}.{suffix}"
-
-    return name_of
+def _config_names(spec: DecoderSpec) -> _Names:
+    layer = _CONFIG_LAYER | (_CONFIG_POST_NORMS if spec.post_norms else {})
+    return _Names(_CONFIG_TOP, "model.layers", layer)
 
 
 def _check_left(checkpoint: Checkpoint, spec: DecoderSpec, left: dict[str, Tensor]) -> None:

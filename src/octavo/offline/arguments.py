@@ -6,6 +6,7 @@ from typing import Any
 
 from octavo.core.sampling_params import SamplingParams
 from octavo.errors import InvalidParameterError, UnsupportedParameterError
+from octavo.models.generation import SAMPLING_NAMES
 
 NEUTRAL = frozenset(
     (
@@ -73,8 +74,6 @@ ONLY: Mapping[str, tuple[object, ...]] = {
 }
 """Accepted with these values, which are what Octavo does; others would change the answer and are refused."""
 
-_DEFAULTS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
-
 
 def check_other_arguments(others: Mapping[str, Any], honoured: Iterable[str]) -> None:
     """Look at arguments that `LLM` does not have itself.
@@ -114,9 +113,9 @@ def default_sampling_params(
         )
     values: dict[str, Any] = dict(model_defaults) if generation_config == "auto" else {}
     for name, value in (override or {}).items():
-        if name not in (*_DEFAULTS, "max_new_tokens"):
+        if name not in (*SAMPLING_NAMES, "max_new_tokens"):
             raise InvalidParameterError(
-                f"override_generation_config may set {', '.join(_DEFAULTS)} and max_new_tokens; given: {name}",
+                f"override_generation_config may set {', '.join(SAMPLING_NAMES)} and max_new_tokens; given: {name}",
                 parameter="override_generation_config",
                 value=name,
             )

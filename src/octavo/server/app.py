@@ -8,7 +8,6 @@ from starlette.middleware.cors import CORSMiddleware
 
 from octavo.config import SchedulingPolicy, ServerConfig
 from octavo.engine.client import EngineClient
-from octavo.server.assets import TextAssets
 from octavo.server.health import health_routes, octavo_version
 from octavo.server.http_errors import install_error_handlers
 from octavo.server.openai.chat import chat_routes
@@ -26,6 +25,7 @@ from octavo.server.openapi import describe
 from octavo.server.request_ids import HEADER, RequestIds
 from octavo.server.serving import Serving
 from octavo.server.tokenize import tokenize_routes
+from octavo.text.assets import TextAssets
 
 
 def build_app(

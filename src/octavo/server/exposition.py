@@ -16,6 +16,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from octavo.engine.client import EngineClient
+from octavo.engine.metrics import engine_metrics
 from octavo.server.histogram import Histogram
 from octavo.server.metrics import Metrics
 
@@ -35,7 +36,10 @@ class Exposition(Collector):
 
     def write(self, accept: str) -> tuple[bytes, str]:
         """The text for a scraper that accepts `accept`, and its content type."""
-        encode, content_type = choose_encoder(accept)
+        try:
+            encode, content_type = choose_encoder(accept)
+        except (TypeError, ValueError):  # it trusts the numbers in the header
+            encode, content_type = choose_encoder("")
         return encode(self._registry), content_type
 
     def collect(self) -> Iterator[Metric]:
@@ -43,7 +47,7 @@ class Exposition(Collector):
         yield from self._requests()
         yield from self._latencies()
         yield from self._engine()
-        yield from self._cache()
+        yield from self._settings()
 
     def _labels(self) -> list[str]:
         ready = self._client.ready
@@ -132,65 +136,13 @@ class Exposition(Collector):
         yield self._histogram("vllm:time_per_output_token_seconds", *inter_token)
 
     def _engine(self) -> Iterator[Metric]:
-        stats = self._client.stats
-        for prefix in _PREFIXES:
-            yield self._gauge(
-                f"{prefix}num_requests_running", "Requests in the batch.", stats.num_running
-            )
-            yield self._gauge(
-                f"{prefix}num_requests_waiting", "Requests in the queue.", stats.num_waiting
-            )
-            for name, text, value in (
-                ("prompt_tokens", "Prompt tokens of requests that began.", stats.num_prompt_tokens),
-                ("generation_tokens", "Tokens drawn.", stats.num_generation_tokens),
-                (
-                    "num_preemptions",
-                    "Sequences that gave up their blocks to others.",
-                    stats.num_preemptions,
-                ),
-            ):
-                yield self._counter(prefix + name, text, value)
-        yield self._counter("octavo_engine_steps", "Steps.", stats.num_steps)
-        yield self._counter("octavo_engine_step_seconds", "Time in steps.", stats.step_seconds)
+        for metric in engine_metrics(self._client.stats):
+            write = self._counter if metric.is_counter else self._gauge
+            for name in metric.names:
+                yield write(name, metric.text, metric.value)
 
-    def _cache(self) -> Iterator[Metric]:
-        stats, ready = self._client.stats, self._client.ready
-        usage = stats.num_blocks_referenced / max(1, stats.num_blocks_total)
-        usage_text = "Share of blocks that live requests hold; cached blocks count as free."
-        for name in (
-            "octavo_kv_cache_usage_perc",
-            "vllm:kv_cache_usage_perc",
-            "vllm:gpu_cache_usage_perc",
-        ):
-            yield self._gauge(name, usage_text, usage)
-        unused = stats.num_slots_referenced - stats.num_slots_used
-        for name, text, value in (
-            ("blocks", "Blocks in the pool.", stats.num_blocks_total),
-            ("blocks_referenced", "Blocks that live requests hold.", stats.num_blocks_referenced),
-            ("blocks_cached", "Blocks kept for reuse, free when needed.", stats.num_blocks_cached),
-            ("blocks_free", "Blocks that hold nothing.", stats.num_blocks_free),
-            (
-                "blocks_saved_by_sharing",
-                "Blocks that live requests would need in addition if none were shared.",
-                stats.num_blocks_saved_by_sharing,
-            ),
-            ("slots_reserved", "Token slots of referenced blocks.", stats.num_slots_referenced),
-            (
-                "slots_used",
-                "Token slots of referenced blocks that hold a token.",
-                stats.num_slots_used,
-            ),
-            ("slots_wasted", "Token slots of referenced blocks without a token.", unused),
-        ):
-            yield self._gauge(f"octavo_kv_{name}", text, value)
-        yield self._counter(
-            "octavo_kv_block_copies", "Blocks copied before a write.", stats.num_block_copies
-        )
-        yield self._counter(
-            "octavo_kv_waste_ratio_sum",
-            "Share of wasted slots, summed over steps: divide by octavo_engine_steps_total.",
-            stats.kv_waste_sum,
-        )
+    def _settings(self) -> Iterator[Metric]:
+        ready = self._client.ready
         if ready is not None:
             labels = {
                 "block_size": str(ready.block_size),

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Any
 
 import msgspec
@@ -21,8 +22,10 @@ _TYPES = {
     400: "BadRequestError",
     404: "NotFoundError",
     405: "MethodNotAllowedError",
+    408: "RequestTimeoutError",
     413: "RequestTooLargeError",
     415: "UnsupportedMediaTypeError",
+    431: "RequestHeadersTooLargeError",
     500: "InternalServerError",
     503: "ServiceUnavailableError",
 }
@@ -89,6 +92,16 @@ def error_response(error: Exception) -> Response:
         headers = {"retry-after": "1"}
     body = msgspec.json.encode({**error_object(error), **extra})
     return Response(body, status, headers, media_type="application/json")
+
+
+def raw_response(error: HttpError) -> bytes:
+    """The same as bytes, for a connection on which no request has come so far. It is to be closed afterwards."""
+    body = msgspec.json.encode(error_object(error))
+    head = (
+        f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}\r\ncontent-type: application/json\r\n"
+        f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+    )
+    return head.encode("ascii") + body
 
 
 def install_error_handlers(app: FastAPI) -> None:

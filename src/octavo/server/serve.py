@@ -8,6 +8,7 @@ import contextlib
 import functools
 import gc
 import logging
+import resource
 import signal
 import socket
 import sys
@@ -39,6 +40,8 @@ FLUSH_TIMEOUT_S = 5.0
 SEND_BUFFER_BYTES = 128 * 1024
 """Kernel buffer of a connection (the kernel doubles it). With the 64 KiB of the event loop it bounds what a client
 that does not read can hold; left to itself the kernel would grow it to megabytes."""
+MAX_OPEN_FILES = 65536
+"""A connection is an open file, and many systems start processes with room for 1,024."""
 _POLL_S = 0.1
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -55,6 +58,7 @@ def serve(
     `on_ready` is called once with the server's URL. Must run in the main thread.
     Raises ConfigError if the address cannot be used, CheckpointError or DownloadError if there is no such model.
     """
+    allow_open_files()
     listener = bind(server)
     names = server.served_model_names or (engine.model.model,)
     path = locate(engine.model.model, revision=engine.model.revision)
@@ -71,6 +75,14 @@ def serve(
     finally:
         process.kill()
         listener.close()
+
+
+def allow_open_files() -> None:
+    """Raise this process's limit of open files as far as the system lets it, but not beyond MAX_OPEN_FILES."""
+    limit, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MAX_OPEN_FILES if most == resource.RLIM_INFINITY else min(most, MAX_OPEN_FILES)
+    if limit != resource.RLIM_INFINITY and limit < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
 def bind(server: ServerConfig) -> socket.socket:
@@ -104,10 +116,10 @@ async def _serve(
 ) -> int:
     from octavo.engine.client import EngineClient
     from octavo.server.app import build_app
-    from octavo.server.assets import load_text_assets
     from octavo.server.stats_log import log_stats
+    from octavo.text.assets import load_text_assets
 
-    client = EngineClient(process)
+    client = EngineClient(process, seed=engine.seed)
     await client.connect()
     load_assets = functools.partial(load_text_assets, engine.model, server.chat_template)
     app = build_app(client, load_assets, server, policy=engine.scheduler.policy)
@@ -200,7 +212,7 @@ class _Supervisor:
 def _http_server(app: object, serving: "Serving") -> "uvicorn.Server":
     import uvicorn
 
-    from octavo.server.connection import ReaderLimit, connection_with
+    from octavo.server.connection import ClientLimit, connection_with
 
     class Server(uvicorn.Server):
         """Leaves signals to `_Supervisor`: uvicorn would stop listening before the engine has drained."""
@@ -210,12 +222,12 @@ def _http_server(app: object, serving: "Serving") -> "uvicorn.Server":
             yield
 
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
-    reader_limit = ReaderLimit(
+    client_limit = ClientLimit(
         serving.config.slow_client_timeout_s, serving.metrics.count_slow_client
     )
     config = uvicorn.Config(
         app,  # type: ignore[arg-type]
-        http=connection_with(reader_limit),
+        http=connection_with(client_limit),
         ws="none",
         lifespan="on",
         log_config=None,

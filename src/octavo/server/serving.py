@@ -14,11 +14,11 @@ from octavo.config import SchedulingPolicy, ServerConfig
 from octavo.engine.client import EngineClient
 from octavo.engine.messages import Ready
 from octavo.errors import EngineDeadError
-from octavo.server.assets import TextAssets
 from octavo.server.exposition import Exposition
 from octavo.server.generation import GenerationRequest, Generator
 from octavo.server.http_errors import HttpError
 from octavo.server.metrics import Metrics
+from octavo.text.assets import TextAssets
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -61,6 +61,16 @@ class NativeRunner:
         """Bytes of the packed weights."""
         return self._native.weight_bytes
 
+    @property
+    def pool_bytes(self) -> int:
+        """Bytes of the block pool."""
+        return self._native.pool_bytes
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Bytes of activations, logits and per-thread memory."""
+        return self._native.scratch_bytes
+
     def run(self, plan: StepPlan) -> StepResult:
         """Do the copies, compute the tokens, draw the samples."""
         arrays = StepArrays(self._vocab_size)

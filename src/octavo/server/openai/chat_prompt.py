@@ -5,10 +5,10 @@ from typing import Any
 
 from octavo.config import ServerConfig
 from octavo.errors import InvalidParameterError, TemplateError, UnsupportedParameterError
-from octavo.server.assets import TextAssets
 from octavo.server.openai.messages import last_assistant_text, split_message_fields, text_size
 from octavo.server.openai.requests import TemplateBody
 from octavo.server.serving import INLINE_CHARS, Serving
+from octavo.text.assets import TextAssets
 from octavo.text.chat_template import ChatTemplate
 from octavo.text.tokenizer import Tokenizer
 

@@ -1,4 +1,4 @@
-"""What turns text into tokens and back for one model, loaded while the engine process loads the weights."""
+"""What turns text into tokens and back for one model; it needs none of the weights."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

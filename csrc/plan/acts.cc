@@ -1,0 +1,48 @@
+#include "plan/acts.h"
+
+namespace octavo {
+namespace {
+
+// Four rows at a time are read by the kernels, so buffers have room for whole blocks of rows.
+int64_t padded_rows(int64_t rows) { return (rows + kMaxRows - 1) / kMaxRows * kMaxRows; }
+
+constexpr int64_t kAlign = 64;
+int64_t aligned(int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
+
+}  // namespace
+
+Acts::Acts(int64_t max_rows, int64_t k, ActFormat format) : format_(format), k_(k) {
+  const int64_t numbers = padded_rows(max_rows) * k, chunks = numbers / kGroup;
+  if (format == ActFormat::kF32) {
+    memory_ = Buffer(numbers * sizeof(float));
+    buffer_.f32 = memory_.as<float>();
+  } else if (format == ActFormat::kBf16) {
+    memory_ = Buffer(numbers * sizeof(uint16_t));
+    buffer_.bf16 = memory_.as<uint16_t>();
+  } else {
+    const int64_t scales = aligned(chunks * sizeof(float));
+    memory_ =
+        Buffer(aligned(numbers) + 3 * scales + aligned(2 * chunks * sizeof(int32_t)) + chunks);
+    uint8_t* p = memory_.data();
+    buffer_.q = reinterpret_cast<int8_t*>(p), p += aligned(numbers);
+    buffer_.scale = reinterpret_cast<float*>(p), p += scales;
+    buffer_.sum = reinterpret_cast<float*>(p), p += scales;
+    buffer_.outlier = reinterpret_cast<float*>(p), p += scales;
+    buffer_.sum16 = reinterpret_cast<int32_t*>(p), p += aligned(2 * chunks * sizeof(int32_t));
+    buffer_.outlier_at = p;
+  }
+}
+
+ActView Acts::view() const {
+  ActView v;
+  v.f32 = buffer_.f32;
+  v.bf16 = buffer_.bf16;
+  v.q = buffer_.q;
+  v.scale = buffer_.scale;
+  v.sum = buffer_.sum;
+  v.sum16 = buffer_.sum16;
+  v.k = k_;
+  return v;
+}
+
+}  // namespace octavo

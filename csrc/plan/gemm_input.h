@@ -1,0 +1,50 @@
+// What a thread multiplies in one op: rows of activations, with their outliers in lists.
+#ifndef OCTAVO_PLAN_GEMM_INPUT_H_
+#define OCTAVO_PLAN_GEMM_INPUT_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/kernel_table.h"
+#include "plan/acts.h"
+#include "plan/kv_feed.h"
+#include "plan/linear.h"
+
+namespace octavo {
+
+constexpr int64_t kRowChunk = 256;  // activation rows of one piece of work: they stay in cache
+
+// Whoever writes activations sees 32 of them at a time and only marks an outlier. Each reader
+// collects the marks of the rows that it works on, by column: a column's weights are then unpacked
+// once for all rows.
+class GemmInput {
+ public:
+  // Memory that a thread keeps from op to op.
+  struct Lists {
+    std::vector<OutlierColumn> columns;
+    std::vector<Outlier> outliers;
+  };
+
+  GemmInput(const KernelTable& kernels, const Acts& acts, Lists* lists, KvFeed* feed)
+      : kernels_(kernels), acts_(acts), lists_(*lists), feed_(*feed) {}
+
+  // Choose the rows [begin, end) that `multiply` takes, at most kRowChunk.
+  void set_rows(int64_t begin, int64_t end);
+
+  // out[rows][32] = rows * tile. Meanwhile the next tile, if any, is fetched into the cache, and
+  // what the feed has.
+  void multiply(const Linear& linear, int64_t tile, const Linear::Tile* next, float* out);
+
+ private:
+  void collect();
+
+  const KernelTable& kernels_;
+  const Acts& acts_;
+  Lists& lists_;
+  KvFeed& feed_;
+  int64_t begin_ = -1, end_ = -1;
+};
+
+}  // namespace octavo
+
+#endif  // OCTAVO_PLAN_GEMM_INPUT_H_

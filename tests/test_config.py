@@ -1,0 +1,59 @@
+"""Settings that are wrong by themselves are refused when they are made."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from octavo.config import (
+    Backend,
+    CacheConfig,
+    EngineConfig,
+    ModelConfig,
+    SchedulerConfig,
+    ServerConfig,
+    choice_of,
+)
+from octavo.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "value"),
+    [
+        (ModelConfig, "dtype", "float16"),
+        (ModelConfig, "max_model_len", 0),
+        (CacheConfig, "block_size", 17),
+        (CacheConfig, "kv_cache_dtype", "fp8"),
+        (CacheConfig, "num_blocks", 0),
+        (CacheConfig, "kv_cache_memory_bytes", 0),
+        (SchedulerConfig, "max_num_batched_tokens", 0),
+        (SchedulerConfig, "max_num_seqs", 0),
+        (SchedulerConfig, "max_num_queued_reqs", 0),
+        (EngineConfig, "num_threads", 0),
+        (EngineConfig, "max_logprobs", -2),
+        (ServerConfig, "port", -1),
+        (ServerConfig, "port", 65536),
+        (ServerConfig, "shutdown_timeout_s", -1.0),
+        (ServerConfig, "shutdown_timeout_s", float("nan")),
+        (ServerConfig, "slow_client_timeout_s", 0.0),
+        (ServerConfig, "max_body_bytes", 0),
+        (ServerConfig, "max_prompts_per_request", 0),
+    ],
+)
+def test_a_value_outside_its_limits_is_named(
+    kind: Callable[..., object], name: str, value: Any
+) -> None:
+    with pytest.raises(ConfigError, match=rf"{name.removesuffix('_s')} must be .*; given: {value}"):
+        kind(**{name: value})
+
+
+def test_every_running_sequence_needs_a_token_a_step() -> None:
+    assert SchedulerConfig(8, 8).max_num_seqs == 8
+    with pytest.raises(ConfigError, match=r"max_num_batched_tokens \(8\) must be at least"):
+        SchedulerConfig(8, 9)
+
+
+def test_a_choice_is_the_member_with_its_value() -> None:
+    assert choice_of(Backend, "backend", "reference") is Backend.REFERENCE
+    with pytest.raises(ConfigError, match="backend must be one of native, reference; given: gpu"):
+        choice_of(Backend, "backend", "gpu")
