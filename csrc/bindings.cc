@@ -127,7 +127,7 @@ void bind_shape(nb::module_& m) {
       .def_rw("max_tokens", &ModelShape::max_tokens)
       .def_rw("num_blocks", &ModelShape::num_blocks)
       .def_rw("block_size", &ModelShape::block_size)
-      .def_rw("kv_bf16", &ModelShape::kv_bf16);
+      .def_rw("kv_format", &ModelShape::kv_format);
 }
 
 void bind_enums(nb::module_& m) {
@@ -138,6 +138,10 @@ void bind_enums(nb::module_& m) {
       .value("S8", WeightFormat::kS8)
       .value("S8X16", WeightFormat::kS8x16)
       .value("U8", WeightFormat::kU8);
+  nb::enum_<KvFormat>(m, "KvFormat", "Numbers of the cache.")
+      .value("F32", KvFormat::kF32)
+      .value("BF16", KvFormat::kBf16)
+      .value("INT8", KvFormat::kInt8);
   nb::enum_<Activation>(m, "Activation", "The function on the gate half of the feed-forward layer.")
       .value("SILU", Activation::kSilu)
       .value("GELU_TANH", Activation::kGeluTanh);

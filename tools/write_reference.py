@@ -16,7 +16,7 @@ from octavo import config, errors
 from octavo.checkpoints.named_models import NAMED_MODELS
 from octavo.cli.app import app
 from octavo.cli.vllm_flags import FOREIGN_FLAGS
-from octavo.core import sampling_params
+from octavo.core import sampling_params, vllm_options
 from octavo.engine.client import EngineClient
 from octavo.server.app import build_app
 from octavo.server.openai.known_fields import CHAT_FIELDS, COMPLETION_FIELDS
@@ -167,6 +167,10 @@ def sampling_page() -> str:
     for field in fields(sampling_params.SamplingParams):
         default = field.default_factory() if callable(field.default_factory) else field.default
         rows.append([f"`{field.name}`", f"`{default!r}`", docs.get(field.name, "")])
+    refused = [
+        [f"`{name}`", ", ".join(f"`{value!r}`" for value in values), reason]
+        for name, (reason, values) in sorted(vllm_options.REFUSED.items())
+    ]
     return "\n".join(
         [
             "# Sampling parameters\n",
@@ -174,6 +178,10 @@ def sampling_page() -> str:
             "Names, defaults and limits are vLLM's. A value outside its limits is refused with the limit and the "
             "given value.\n",
             _table(["name", "default", "notes"], rows),
+            "## Options that only vLLM has\n",
+            f"Accepted, because they cannot change an answer here: {_code(sorted(vllm_options.NO_EFFECT))}.\n",
+            "Refused by name, except with the values that ask for nothing:\n",
+            _table(["name", "accepted values", "because"], refused),
         ]
     )
 

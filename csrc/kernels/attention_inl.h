@@ -1,101 +1,20 @@
 // Paged attention: online softmax over tiles of 128 keys that are aligned to absolute position,
-// read in place from scattered blocks. Included inside a tier's namespace.
+// read in place from scattered blocks. Included inside a tier's namespace, after
+// attention_cache_inl.h.
 //
 // For the same bits in any batch: a row meets the same tiles in the same order whatever rows share
 // its pass; a masked key has a weight of exactly 0; partial results of 512 keys are merged in
 // order.
 
-constexpr int kGroupsPerTile = kKeysPerTile / 16;
 constexpr int kRowsPerPass = 6;   // 6 rows x 2 vectors: 12 chains of dot products
 constexpr float kNoMax = -1e30f;  // below any score, and finite: differences stay numbers
 
-// Where the 16-token groups of a tile lie. Groups beyond the context repeat the first: they are
-// masked.
-struct TileBlocks {
-  const uint8_t* keys[kGroupsPerTile];
-  const uint8_t* values[kGroupsPerTile];
-};
-
-// Blocks lie anywhere, which the hardware's own prefetching cannot follow: while a tile's scores
-// are computed its values are fetched, and while its values are summed the next tile's keys.
-static inline void fetch(const uint8_t* p) { __builtin_prefetch(p, 0, 3); }
-
-static inline int64_t kv_element(const KvLayer& kv) { return kv.bf16 ? 2 : 4; }
-
-static inline uint8_t* kv_keys(const KvLayer& kv, int32_t block, int32_t kv_head) {
-  return kv.base + block * kv.block_stride + kv_head * kv.head_stride;
-}
-static inline uint8_t* kv_values(const KvLayer& kv, int32_t block, int32_t kv_head) {
-  return kv_keys(kv, block, kv_head) + kv.head_dim * kv.block_size * kv_element(kv);
-}
-
-static inline TileBlocks find_tile(const AttentionItem& item, int32_t tile_start, int num_groups) {
-  TileBlocks t;
-  const KvLayer& kv = item.kv;
-  for (int g = 0; g < kGroupsPerTile; ++g) {
-    const int32_t position = tile_start + (g < num_groups ? g : 0) * 16;
-    const int32_t block = item.block_table[position / kv.block_size];
-    const int64_t slot = position % kv.block_size;
-    t.keys[g] = kv_keys(kv, block, item.kv_head) + slot * 4;  // 4 bytes a token: a pair, or a float
-    t.values[g] = kv_values(kv, block, item.kv_head) + slot * kv.head_dim * kv_element(kv);
-  }
-  return t;
-}
-
-// scores[r][g * 16 ..] for N groups from g0.
-template <bool kBf16, int R, int N>
-static inline void scores_of_groups(const TileBlocks& t, int g0, const void* const* q,
-                                    const KvLayer& kv, bool first_pass,
-                                    float (*scores)[kKeysPerTile]) {
-  VecF acc[R][N];
-  OCTAVO_UNROLL
-  for (int r = 0; r < R; ++r) {
-    OCTAVO_UNROLL
-    for (int n = 0; n < N; ++n) acc[r][n] = zero();
-  }
-  const int64_t stride = kv.block_size * 4;
-  const int steps = kBf16 ? kv.head_dim / 2 : kv.head_dim;
-  for (int i = 0; i < steps; ++i) {
-    if (first_pass) {
-      OCTAVO_UNROLL
-      for (int n = 0; n < N; ++n) fetch(t.values[g0 + n] + i * kLine);
-    }
-    if constexpr (kBf16) {
-      Pairs k[N];
-      OCTAVO_UNROLL
-      for (int n = 0; n < N; ++n) k[n] = load_pairs(t.keys[g0 + n] + i * stride);
-      OCTAVO_UNROLL
-      for (int r = 0; r < R; ++r) {
-        const Pairs x = splat_pair(static_cast<const uint16_t*>(q[r]) + 2 * i);
-        OCTAVO_UNROLL
-        for (int n = 0; n < N; ++n) acc[r][n] = dot_bf16(acc[r][n], k[n], x);
-      }
-    } else {
-      VecF k[N];
-      OCTAVO_UNROLL
-      for (int n = 0; n < N; ++n) {
-        k[n] = load(reinterpret_cast<const float*>(t.keys[g0 + n] + i * stride));
-      }
-      OCTAVO_UNROLL
-      for (int r = 0; r < R; ++r) {
-        const VecF x = splat(static_cast<const float*>(q[r])[i]);
-        OCTAVO_UNROLL
-        for (int n = 0; n < N; ++n) acc[r][n] = fma(k[n], x, acc[r][n]);
-      }
-    }
-  }
-  OCTAVO_UNROLL
-  for (int r = 0; r < R; ++r) {
-    OCTAVO_UNROLL
-    for (int n = 0; n < N; ++n) store(scores[r] + (g0 + n) * 16, acc[r][n]);
-  }
-}
-
-// One row's softmax over a tile: scores become weights (float, or bfloat16 in `weights16`), and the
-// running maximum m and sum l move on. Returns the factor for what was summed before.
-template <bool kBf16>
-static inline float softmax_tile(float* scores, uint16_t* weights16, int num_groups, int lo, int hi,
-                                 float* m, float* l) {
+// One row's softmax over a tile: its scores become weights, and the running maximum m and sum l
+// move on.
+template <KvFormat F, int R>
+static inline void softmax_tile(const TileBlocks& t, int num_groups, int lo, int hi, int r,
+                                float* m, float* l, Pass<F, R>& pass) {
+  float* scores = pass.scores[r];
   VecF largest = splat(-__builtin_inff());
   for (int g = 0; g < num_groups; ++g) {
     VecF s = load(scores + g * 16);
@@ -109,85 +28,23 @@ static inline float softmax_tile(float* scores, uint16_t* weights16, int num_gro
   const float new_max = tile_max > *m ? tile_max : *m;
   alignas(64) float factor[16];
   store(factor, exp2v(splat(*m - new_max)));
-  VecF sum = zero();
   for (int g = 0; g < num_groups; ++g) {
-    VecF p = exp2v(sub(load(scores + g * 16), splat(new_max)));
-    if constexpr (kBf16) {
-      store_bf16(weights16 + g * 16, p);
-      p = load_bf16(weights16 + g * 16);  // the sum is of the weights that are used
-    } else {
-      store(scores + g * 16, p);
-    }
-    sum = add(sum, p);
+    store(scores + g * 16, exp2v(sub(load(scores + g * 16), splat(new_max))));
   }
   *m = new_max;
-  *l = *l * factor[0] + reduce_sum(sum);
-  return factor[0];
-}
-
-// out[r][v * 16 ..] = out * factor[r] + weights[r] * values, for N vectors of channels from v0.
-template <bool kBf16, int R, int N>
-static inline void values_of_channels(const TileBlocks& t, int num_groups, int v0,
-                                      const KvLayer& kv, const void* const* weights,
-                                      const TileBlocks* next, const float* factor,
-                                      float* const* out) {
-  VecF acc[R][N];
-  OCTAVO_UNROLL
-  for (int r = 0; r < R; ++r) {
-    OCTAVO_UNROLL
-    for (int n = 0; n < N; ++n) {
-      acc[r][n] = mul(load(out[r] + (v0 + n) * 16), splat(factor[r]));
-    }
-  }
-  const int64_t stride = kv.head_dim * 4;  // a pair of tokens, or one token in float
-  constexpr int kSteps = kBf16 ? 8 : 16;
-  for (int g = 0; g < num_groups; ++g) {
-    const uint8_t* base = t.values[g] + v0 * kLine;
-    for (int i = 0; i < kSteps; ++i) {
-      if (next != nullptr) {
-        const uint8_t* keys = next->keys[g] + (i * (kv.head_dim / 16) + v0) * (kv.block_size * 4);
-        OCTAVO_UNROLL
-        for (int n = 0; n < N; ++n) fetch(keys + n * (kv.block_size * 4));
-      }
-      if constexpr (kBf16) {
-        Pairs v[N];
-        OCTAVO_UNROLL
-        for (int n = 0; n < N; ++n) v[n] = load_pairs(base + i * stride + n * kLine);
-        OCTAVO_UNROLL
-        for (int r = 0; r < R; ++r) {
-          const Pairs p = splat_pair(static_cast<const uint16_t*>(weights[r]) + g * 16 + 2 * i);
-          OCTAVO_UNROLL
-          for (int n = 0; n < N; ++n) acc[r][n] = dot_bf16(acc[r][n], v[n], p);
-        }
-      } else {
-        VecF v[N];
-        OCTAVO_UNROLL
-        for (int n = 0; n < N; ++n) {
-          v[n] = load(reinterpret_cast<const float*>(base + i * stride + n * kLine));
-        }
-        OCTAVO_UNROLL
-        for (int r = 0; r < R; ++r) {
-          const VecF p = splat(static_cast<const float*>(weights[r])[g * 16 + i]);
-          OCTAVO_UNROLL
-          for (int n = 0; n < N; ++n) acc[r][n] = fma(v[n], p, acc[r][n]);
-        }
-      }
-    }
-  }
-  OCTAVO_UNROLL
-  for (int r = 0; r < R; ++r) {
-    OCTAVO_UNROLL
-    for (int n = 0; n < N; ++n) store(out[r] + (v0 + n) * 16, acc[r][n]);
-  }
+  *l = *l * factor[0] + round_weights<F, R>(t, num_groups, r, pass);
+  pass.factor[r] = factor[0];
 }
 
 // The state of an item: a partial result of the present split, and the total of those before.
 struct AttentionState {
   int32_t num_rows;
-  uint16_t* q16;  // [rows][D], bfloat16 cache only
-  float* out;     // [rows][D]
-  float* m;       // [rows]
-  float* l;       // [rows]
+  uint16_t* q_bf16;  // [rows][D] queries in the cache's form
+  int8_t* q_int8;    // [rows][D]
+  float* q_scale;    // [rows], int8 only
+  float* out;        // [rows][D]
+  float* m;          // [rows]
+  float* l;          // [rows]
   float* total_out;
   float* total_m;
   float* total_l;
@@ -205,72 +62,82 @@ static AttentionState carve_state(const AttentionItem& item) {
   s.l = p, p += padded_rows;
   s.total_m = p, p += padded_rows;
   s.total_l = p, p += padded_rows;
-  s.q16 = reinterpret_cast<uint16_t*>(p);
+  s.q_scale = p, p += padded_rows;
+  s.q_bf16 = reinterpret_cast<uint16_t*>(p);  // one of the two
+  s.q_int8 = reinterpret_cast<int8_t*>(p);
   return s;
 }
 
-// Rows [first, first + R) against one tile.
-template <bool kBf16, int R>
+// The query of a row for a pass.
+template <KvFormat F, int R>
+static inline void set_query(const AttentionItem& item, const AttentionState& s, int row, int r,
+                             Pass<F, R>& pass) {
+  const int64_t dim = item.kv.head_dim;
+  if constexpr (F == KvFormat::kF32) {
+    pass.query_f32[r] = item.query + row / item.group * item.query_stride + row % item.group * dim;
+  } else if constexpr (F == KvFormat::kBf16) {
+    pass.query_bf16[r] = s.q_bf16 + row * dim;
+  } else {
+    pass.query_q[r] = s.q_int8 + row * dim;
+    pass.query_scale[r] = s.q_scale[row];
+    int32_t sum = 0;
+    for (int64_t i = 0; i < dim; ++i) sum += pass.query_q[r][i];
+    pass.query_start[r] = -128 * sum;
+  }
+}
+
+// Rows [first, first + R) against one tile. The first pass of an item fetches ahead for all.
+template <KvFormat F, int R>
 static void attend_tile(const AttentionItem& item, const AttentionState& s, const TileBlocks& t,
                         const TileBlocks* next, int32_t tile_start, int num_groups, int first) {
   const KvLayer& kv = item.kv;
-  alignas(64) float scores[R][kKeysPerTile];
-  alignas(64) uint16_t weights16[R][kKeysPerTile];
-  const void* q[R];
-  const void* weights[R];
-  float* out[R];
-  float factor[R];
+  Pass<F, R> pass;
   for (int r = 0; r < R; ++r) {
-    const int row = first + r, token = row / item.group, head = row % item.group;
-    q[r] = kBf16 ? static_cast<const void*>(s.q16 + static_cast<int64_t>(row) * kv.head_dim)
-                 : item.query + token * item.query_stride + head * kv.head_dim;
-    weights[r] = kBf16 ? static_cast<const void*>(weights16[r]) : scores[r];
-    out[r] = s.out + static_cast<int64_t>(row) * kv.head_dim;
+    set_query<F, R>(item, s, first + r, r, pass);
+    pass.out[r] = s.out + static_cast<int64_t>(first + r) * kv.head_dim;
   }
   constexpr int kWide = R <= 3 ? 4 : 2;
   for (int g = 0; g < num_groups; g += kWide) {
-    scores_of_groups<kBf16, R, kWide>(t, g, q, kv, first == 0, scores);
+    scores_of_groups<F, R, kWide>(t, g, kv, first == 0, pass);
   }
   for (int r = 0; r < R; ++r) {
     const int row = first + r;
     const int32_t position = item.first_position + row / item.group;
     const int32_t first_key = item.window > 0 ? position - item.window + 1 : 0;
-    factor[r] = softmax_tile<kBf16>(scores[r], weights16[r], num_groups, first_key - tile_start,
-                                    position + 1 - tile_start, s.m + row, s.l + row);
+    softmax_tile<F, R>(t, num_groups, first_key - tile_start, position + 1 - tile_start, r,
+                       s.m + row, s.l + row, pass);
   }
   const int vectors = kv.head_dim / 16;
   if (first != 0) next = nullptr;
   int v = 0;
   for (; v + kWide <= vectors; v += kWide) {
-    values_of_channels<kBf16, R, kWide>(t, num_groups, v, kv, weights, next, factor, out);
+    values_of_channels<F, R, kWide>(t, next, num_groups, v, kv, pass);
   }
-  for (; v < vectors; ++v) {
-    values_of_channels<kBf16, R, 1>(t, num_groups, v, kv, weights, next, factor, out);
-  }
+  for (; v < vectors; ++v) values_of_channels<F, R, 1>(t, next, num_groups, v, kv, pass);
 }
 
-template <bool kBf16>
+template <KvFormat F>
 static void attend_rows(const AttentionItem& item, const AttentionState& s, const TileBlocks& t,
                         const TileBlocks* next, int32_t tile_start, int num_groups) {
   for (int first = 0; first < s.num_rows; first += kRowsPerPass) {
     switch (s.num_rows - first) {
       case 1:
-        attend_tile<kBf16, 1>(item, s, t, next, tile_start, num_groups, first);
+        attend_tile<F, 1>(item, s, t, next, tile_start, num_groups, first);
         break;
       case 2:
-        attend_tile<kBf16, 2>(item, s, t, next, tile_start, num_groups, first);
+        attend_tile<F, 2>(item, s, t, next, tile_start, num_groups, first);
         break;
       case 3:
-        attend_tile<kBf16, 3>(item, s, t, next, tile_start, num_groups, first);
+        attend_tile<F, 3>(item, s, t, next, tile_start, num_groups, first);
         break;
       case 4:
-        attend_tile<kBf16, 4>(item, s, t, next, tile_start, num_groups, first);
+        attend_tile<F, 4>(item, s, t, next, tile_start, num_groups, first);
         break;
       case 5:
-        attend_tile<kBf16, 5>(item, s, t, next, tile_start, num_groups, first);
+        attend_tile<F, 5>(item, s, t, next, tile_start, num_groups, first);
         break;
       default:
-        attend_tile<kBf16, 6>(item, s, t, next, tile_start, num_groups, first);
+        attend_tile<F, 6>(item, s, t, next, tile_start, num_groups, first);
         break;
     }
   }
@@ -299,22 +166,31 @@ static void merge_split(const AttentionState& s, int64_t head_dim) {
   }
 }
 
+// Queries into the form of the cache.
+template <KvFormat F>
+static void convert_queries(const AttentionItem& item, const AttentionState& s) {
+  const int64_t dim = item.kv.head_dim;
+  for (int r = 0; r < s.num_rows; ++r) {
+    const float* q = item.query + r / item.group * item.query_stride + r % item.group * dim;
+    if constexpr (F == KvFormat::kBf16) {
+      for (int64_t i = 0; i < dim; i += 16) store_bf16(s.q_bf16 + r * dim + i, load(q + i));
+    } else if constexpr (F == KvFormat::kInt8) {
+      s.q_scale[r] = quantize_head(q, dim, s.q_int8 + r * dim);
+    }
+  }
+}
+
 // 16-token groups of a tile that hold keys below `end`.
 static inline int groups_of_tile(int32_t tile, int32_t end) {
   const int32_t keys = end - tile < kKeysPerTile ? end - tile : kKeysPerTile;
   return (keys + 15) / 16;
 }
 
-template <bool kBf16>
+template <KvFormat F>
 static void attend(const AttentionItem& item) {
   const AttentionState s = carve_state(item);
   const int64_t head_dim = item.kv.head_dim;
-  if (kBf16) {
-    for (int r = 0; r < s.num_rows; ++r) {
-      const float* q = item.query + r / item.group * item.query_stride + r % item.group * head_dim;
-      for (int64_t i = 0; i < head_dim; i += 16) store_bf16(s.q16 + r * head_dim + i, load(q + i));
-    }
-  }
+  convert_queries<F>(item, s);
   for (int64_t i = 0; i < s.num_rows * head_dim; ++i) s.total_out[i] = 0.0f;
   for (int r = 0; r < s.num_rows; ++r) s.total_m[r] = kNoMax, s.total_l[r] = 0.0f;
 
@@ -332,8 +208,8 @@ static void attend(const AttentionItem& item) {
       const int32_t after = tile + kKeysPerTile;
       TileBlocks next = {};
       if (after < end) next = find_tile(item, after, groups_of_tile(after, end));
-      attend_rows<kBf16>(item, s, blocks, after < end ? &next : nullptr, tile,
-                         groups_of_tile(tile, end));
+      attend_rows<F>(item, s, blocks, after < end ? &next : nullptr, tile,
+                     groups_of_tile(tile, end));
       blocks = next;
     }
     merge_split(s, head_dim);
@@ -348,35 +224,12 @@ static void attend(const AttentionItem& item) {
 }
 
 static void attention(const AttentionItem& item) {
-  if (item.kv.bf16) {
-    attend<true>(item);
-  } else {
-    attend<false>(item);
-  }
-}
-
-static void write_kv(const KvLayer& kv, int32_t block, int32_t slot, int32_t kv_head,
-                     const float* key, const float* value) {
-  uint8_t* keys = kv_keys(kv, block, kv_head);
-  uint8_t* values = kv_values(kv, block, kv_head);
-  const int64_t d = kv.head_dim, b = kv.block_size;
-  if (!kv.bf16) {
-    float* k = reinterpret_cast<float*>(keys);
-    float* v = reinterpret_cast<float*>(values) + slot * d;
-    for (int64_t i = 0; i < d; ++i) k[i * b + slot] = key[i];
-    for (int64_t i = 0; i < d; i += 16) store(v + i, load(value + i));
-    return;
-  }
-  uint16_t* k = reinterpret_cast<uint16_t*>(keys);
-  uint16_t* v = reinterpret_cast<uint16_t*>(values) + slot / 2 * 2 * d + slot % 2;
-  for (int64_t i = 0; i < d; i += 16) {
-    uint16_t k16[16], v16[16];
-    store_bf16(k16, load(key + i));
-    store_bf16(v16, load(value + i));
-    for (int64_t j = 0; j < 16; j += 2) {
-      k[(i + j) * b + 2 * slot] = k16[j];
-      k[(i + j) * b + 2 * slot + 1] = k16[j + 1];
-    }
-    for (int64_t j = 0; j < 16; ++j) v[2 * (i + j)] = v16[j];
+  switch (item.kv.format) {
+    case KvFormat::kF32:
+      return attend<KvFormat::kF32>(item);
+    case KvFormat::kBf16:
+      return attend<KvFormat::kBf16>(item);
+    case KvFormat::kInt8:
+      return attend<KvFormat::kInt8>(item);
   }
 }

@@ -8,7 +8,8 @@
 
 namespace octavo {
 
-constexpr int kMaxRows = 4;        // activation rows that one GEMM call takes
+constexpr int kMaxRows = 4;  // activation rows that one GEMM call takes
+constexpr int kMaxHeadDim = 512;
 constexpr int kKeysPerTile = 128;  // attention's unit, aligned to absolute position
 constexpr int kKeysPerSplit =
     512;  // partial softmax results are merged at these positions, in order
@@ -44,16 +45,25 @@ struct ActBuffer {
 
 enum class Activation : uint8_t { kSilu = 0, kGeluTanh = 1 };
 
-// Where one layer's keys and values lie: blocks of [K head][ keys | values ].
-//   bfloat16: keys [D/2][B][2], values [B/2][D][2];   float32: keys [D][B], values [B][D]
-// so that 16 tokens (keys) or 16 channels (values) are one line, and a block is read in place.
+// Numbers of the cache; layouts in attention_cache_inl.h.
+enum class KvFormat : uint8_t { kF32 = 0, kBf16 = 1, kInt8 = 2 };
+
+// Bytes of keys and values of one head in a block; `head_dim` is padded to a multiple of 16.
+constexpr int64_t kv_head_bytes(KvFormat format, int64_t head_dim, int64_t block_size) {
+  return format == KvFormat::kF32    ? 8 * head_dim * block_size
+         : format == KvFormat::kBf16 ? 4 * head_dim * block_size
+                                     : (2 * head_dim + 8) * block_size;
+}
+
+// Where one layer's keys and values lie: blocks of [KV head][keys | values], so that 16 tokens
+// (keys) or 16 channels (values) are one line, and a block is read in place.
 struct KvLayer {
   uint8_t* base = nullptr;
   int64_t block_stride = 0;  // bytes from block to block
   int64_t head_stride = 0;   // bytes from head to head in a block
   int32_t block_size = 0;
   int32_t head_dim = 0;  // D, padded to a multiple of 16
-  bool bf16 = true;
+  KvFormat format = KvFormat::kBf16;
 };
 
 // Attention of one KV head: `num_tokens` query tokens of one sequence, G query heads each.

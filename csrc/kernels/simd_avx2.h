@@ -46,6 +46,15 @@ static inline VecF round_even(VecF a) {
 static inline VecI to_int(VecF a) { return {_mm256_cvtps_epi32(a.lo), _mm256_cvtps_epi32(a.hi)}; }
 static inline VecF to_float(VecI a) { return {_mm256_cvtepi32_ps(a.lo), _mm256_cvtepi32_ps(a.hi)}; }
 static inline VecI splat_int(int32_t x) { return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)}; }
+static inline VecI add_int(VecI a, VecI b) {
+  return {_mm256_add_epi32(a.lo, b.lo), _mm256_add_epi32(a.hi, b.hi)};
+}
+static inline VecI shift_left_8(VecI a) {
+  return {_mm256_slli_epi32(a.lo, 8), _mm256_slli_epi32(a.hi, 8)};
+}
+static inline VecI shift_right_8(VecI a) {
+  return {_mm256_srli_epi32(a.lo, 8), _mm256_srli_epi32(a.hi, 8)};
+}
 static inline VecF scale_pow2(VecF a, VecI n) {
   return {
       _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(a.lo), _mm256_slli_epi32(n.lo, 23))),
@@ -61,6 +70,11 @@ static inline bool any_above(VecF a, float bound) {
   const __m256 b = _mm256_set1_ps(bound);
   return _mm256_movemask_ps(_mm256_or_ps(_mm256_cmp_ps(a.lo, b, _CMP_NLE_UQ),
                                          _mm256_cmp_ps(a.hi, b, _CMP_NLE_UQ))) != 0;
+}
+static inline VecF keep_above(VecF a, VecF x, float bound) {
+  const __m256 b = _mm256_set1_ps(bound);
+  return {_mm256_and_ps(a.lo, _mm256_cmp_ps(x.lo, b, _CMP_GT_OQ)),
+          _mm256_and_ps(a.hi, _mm256_cmp_ps(x.hi, b, _CMP_GT_OQ))};
 }
 static inline __m256 keep_lanes8(__m256 a, __m256i lane, int lo, int hi, float other) {
   const __m256i in = _mm256_andnot_si256(_mm256_cmpgt_epi32(_mm256_set1_epi32(lo), lane),
@@ -100,6 +114,12 @@ static inline void store_i8(int8_t* p, VecI a) {
   alignas(32) int32_t x[16];
   store_i32(x, a);
   for (int i = 0; i < 16; ++i) p[i] = static_cast<int8_t>(x[i]);
+}
+
+static inline void store_low_bytes(uint8_t* p, VecI a) {
+  alignas(32) int32_t x[16];
+  store_i32(x, a);
+  for (int i = 0; i < 16; ++i) p[i] = static_cast<uint8_t>(x[i]);
 }
 
 // Sums and maxima across lanes by one tree on every tier: lane i with i + 8, then + 4, + 2, + 1.
@@ -172,6 +192,19 @@ static inline __m256i dot_half(__m256i acc, __m256i w, __m256i a) {
 template <bool kNibble>
 static inline VecI dot_u8s8(VecI acc, Bytes w, Quad a) {
   return {dot_half<kNibble>(acc.lo, w.lo, a.v), dot_half<kNibble>(acc.hi, w.hi, a.v)};
+}
+
+struct UnsignedQuad {
+  __m256i v;
+};
+static inline UnsignedQuad splat_unsigned_quad(const uint8_t* p) {
+  int32_t x;
+  __builtin_memcpy(&x, p, 4);
+  return {_mm256_set1_epi32(x)};
+}
+static inline VecI dot_s8u8(VecI acc, Bytes v, UnsignedQuad a) {
+  // The unsigned side is widened like 8-bit weights; the roles are the same.
+  return {dot_half<false>(acc.lo, a.v, v.lo), dot_half<false>(acc.hi, a.v, v.hi)};
 }
 
 struct Pairs {

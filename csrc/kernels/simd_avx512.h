@@ -25,6 +25,9 @@ static inline VecF round_even(VecF a) {
 static inline VecI to_int(VecF a) { return {_mm512_cvtps_epi32(a.v)}; }
 static inline VecF to_float(VecI a) { return {_mm512_cvtepi32_ps(a.v)}; }
 static inline VecI splat_int(int32_t x) { return {_mm512_set1_epi32(x)}; }
+static inline VecI add_int(VecI a, VecI b) { return {_mm512_add_epi32(a.v, b.v)}; }
+static inline VecI shift_left_8(VecI a) { return {_mm512_slli_epi32(a.v, 8)}; }
+static inline VecI shift_right_8(VecI a) { return {_mm512_srli_epi32(a.v, 8)}; }
 static inline VecF scale_pow2(VecF a, VecI n) {  // a * 2^n for normal results
   return {
       _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(a.v), _mm512_slli_epi32(n.v, 23)))};
@@ -36,6 +39,10 @@ static inline VecF zero_below(VecF a, VecF x, float bound) {
 // Whether any lane is greater than the bound, or NaN.
 static inline bool any_above(VecF a, float bound) {
   return _mm512_cmp_ps_mask(a.v, _mm512_set1_ps(bound), _CMP_NLE_UQ) != 0;
+}
+// Lanes of a where x > bound; others become 0.
+static inline VecF keep_above(VecF a, VecF x, float bound) {
+  return {_mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x.v, _mm512_set1_ps(bound), _CMP_GT_OQ), a.v)};
 }
 // Lanes whose index is outside [lo, hi) become `other`.
 static inline VecF keep_lanes(VecF a, int lo, int hi, float other) {
@@ -57,6 +64,9 @@ static inline void store_bf16(uint16_t* p, VecF a) {
 }
 static inline void store_i8(int8_t* p, VecI a) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtsepi32_epi8(a.v));
+}
+static inline void store_low_bytes(uint8_t* p, VecI a) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(a.v));
 }
 static inline void store_i32(int32_t* p, VecI a) { _mm512_storeu_si512(p, a.v); }
 
@@ -101,6 +111,20 @@ static inline Quad splat_quad(const int8_t* p) {
 template <bool kNibble>
 static inline VecI dot_u8s8(VecI acc, Bytes w, Quad a) {
   asm("vpdpbusd %2, %1, %0" : "+v"(acc.v) : "v"(w.v), "v"(a.v));
+  return acc;
+}
+
+// The same with signed bytes in the line and unsigned ones in every lane.
+struct UnsignedQuad {
+  __m512i v;
+};
+static inline UnsignedQuad splat_unsigned_quad(const uint8_t* p) {
+  int32_t x;
+  __builtin_memcpy(&x, p, 4);
+  return {_mm512_set1_epi32(x)};
+}
+static inline VecI dot_s8u8(VecI acc, Bytes v, UnsignedQuad a) {
+  asm("vpdpbusd %2, %1, %0" : "+v"(acc.v) : "v"(a.v), "v"(v.v));
   return acc;
 }
 

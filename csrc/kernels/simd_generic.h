@@ -85,12 +85,28 @@ static inline float bits_float(uint32_t u) {
   __builtin_memcpy(&x, &u, 4);
   return x;
 }
+static inline VecI add_int(VecI a, VecI b) {
+  OCTAVO_LANES a.v[i] += b.v[i];
+  return a;
+}
+static inline VecI shift_left_8(VecI a) {
+  OCTAVO_LANES a.v[i] *= 256;
+  return a;
+}
+static inline VecI shift_right_8(VecI a) {
+  OCTAVO_LANES a.v[i] >>= 8;
+  return a;
+}
 static inline VecF scale_pow2(VecF a, VecI n) {
   OCTAVO_LANES a.v[i] = bits_float(float_bits(a.v[i]) + (static_cast<uint32_t>(n.v[i]) << 23));
   return a;
 }
 static inline VecF zero_below(VecF a, VecF x, float bound) {
   OCTAVO_LANES a.v[i] = x.v[i] < bound ? 0.0f : a.v[i];
+  return a;
+}
+static inline VecF keep_above(VecF a, VecF x, float bound) {
+  OCTAVO_LANES a.v[i] = x.v[i] > bound ? a.v[i] : 0.0f;
   return a;
 }
 static inline bool any_above(VecF a, float bound) {
@@ -128,6 +144,9 @@ static inline void store_bf16(uint16_t* p, VecF a) {  // nearest even, finite in
   }
 }
 static inline void store_i8(int8_t* p, VecI a) { OCTAVO_LANES p[i] = static_cast<int8_t>(a.v[i]); }
+static inline void store_low_bytes(uint8_t* p, VecI a) {
+  OCTAVO_LANES p[i] = static_cast<uint8_t>(a.v[i]);
+}
 static inline void store_i32(int32_t* p, VecI a) { OCTAVO_LANES p[i] = a.v[i]; }
 
 // Sums and maxima across lanes by one tree on every tier: lane i with i + 8, then + 4, + 2, + 1.
@@ -187,6 +206,21 @@ static inline VecI dot_u8s8(VecI acc, Bytes w, Quad a) {
   OCTAVO_LANES {
     acc.v[i] += w.v[4 * i] * a.v[0] + w.v[4 * i + 1] * a.v[1] + w.v[4 * i + 2] * a.v[2] +
                 w.v[4 * i + 3] * a.v[3];
+  }
+  return acc;
+}
+
+struct UnsignedQuad {
+  uint8_t v[4];
+};
+static inline UnsignedQuad splat_unsigned_quad(const uint8_t* p) {
+  UnsignedQuad r;
+  __builtin_memcpy(r.v, p, 4);
+  return r;
+}
+static inline VecI dot_s8u8(VecI acc, Bytes v, UnsignedQuad a) {
+  OCTAVO_LANES {
+    for (int j = 0; j < 4; ++j) acc.v[i] += static_cast<int8_t>(v.v[4 * i + j]) * a.v[j];
   }
   return acc;
 }

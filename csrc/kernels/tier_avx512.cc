@@ -13,6 +13,7 @@ namespace {
 #include "kernels/simd.h"
 #include "kernels/gemm_inl.h"
 #include "kernels/rows_inl.h"
+#include "kernels/attention_cache_inl.h"
 #include "kernels/attention_inl.h"
 #include "kernels/table_inl.h"
 // clang-format on

@@ -31,7 +31,7 @@ struct ModelShape {
   int32_t max_tokens;  // T at most
   int32_t num_blocks;
   int32_t block_size;
-  bool kv_bf16;
+  KvFormat kv_format;
 
   static int64_t pad32(int64_t n) { return (n + 31) / 32 * 32; }
   int64_t padded_hidden() const { return pad32(hidden_size); }

@@ -219,8 +219,8 @@ class AttentionOp final : public Op {
 }  // namespace
 
 int64_t OpContext::block_bytes_per_layer() const {
-  return int64_t{2} * shape.num_kv_heads * shape.padded_head_dim() * shape.block_size *
-         (shape.kv_bf16 ? 2 : 4);
+  return shape.num_kv_heads *
+         kv_head_bytes(shape.kv_format, shape.padded_head_dim(), shape.block_size);
 }
 
 KvLayer OpContext::kv_layer(int32_t layer) const {
@@ -230,7 +230,7 @@ KvLayer OpContext::kv_layer(int32_t layer) const {
   kv.base = kv_pool + int64_t{layer} * shape.num_blocks * kv.block_stride;
   kv.block_size = shape.block_size;
   kv.head_dim = static_cast<int32_t>(shape.padded_head_dim());
-  kv.bf16 = shape.kv_bf16;
+  kv.format = shape.kv_format;
   return kv;
 }
 

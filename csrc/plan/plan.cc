@@ -12,6 +12,7 @@ Plan::Plan(const ModelShape& shape, const KernelTable& kernels, int num_threads)
   if (shape.num_heads % shape.num_kv_heads != 0) {
     throw std::invalid_argument("query heads must be a multiple of KV heads");
   }
+  if (shape.head_dim > kMaxHeadDim) throw std::invalid_argument("heads of more than 512 numbers");
   context_.kernels = &kernels;
   context_.shape = shape;
   pool_memory_ = Buffer(context_.block_bytes_per_layer() * shape.num_blocks * shape.num_layers);

@@ -10,22 +10,24 @@
 namespace octavo::test {
 namespace {
 
+constexpr KvFormat kFormats[] = {KvFormat::kF32, KvFormat::kBf16, KvFormat::kInt8};
+
 // One layer's keys and values of one sequence in a pool of shuffled blocks.
 struct PagedSequence {
-  PagedSequence(int64_t length, int32_t heads, int32_t dim, int32_t block, bool bf16, uint32_t seed)
+  PagedSequence(int64_t length, int32_t heads, int32_t dim, int32_t block, KvFormat format,
+                uint32_t seed)
       : random(seed),
         num_blocks(static_cast<int32_t>((length + block - 1) / block + 3)),
-        elements(int64_t{2} * heads * dim * block),
-        memory(num_blocks * elements * (bf16 ? 2 : 4)),
+        memory(num_blocks * heads * kv_head_bytes(format, dim, block)),
         keys(length * heads * dim),
         values(length * heads * dim),
         table(num_blocks) {
     kv.base = memory.get();
-    kv.block_stride = elements * (bf16 ? 2 : 4);
-    kv.head_stride = kv.block_stride / heads;
+    kv.head_stride = kv_head_bytes(format, dim, block);
+    kv.block_stride = heads * kv.head_stride;
     kv.block_size = block;
     kv.head_dim = dim;
-    kv.bf16 = bf16;
+    kv.format = format;
     poison();
     std::iota(table.begin(), table.end(), 0);
     std::shuffle(table.begin(), table.end(),
@@ -44,7 +46,7 @@ struct PagedSequence {
   void poison() {
     for (int64_t i = 0; i < memory.size(); i += 4) {
       const float big = 1e30f;
-      if (kv.bf16) {
+      if (kv.format == KvFormat::kBf16) {
         uint32_t bits;
         std::memcpy(&bits, &big, 4);
         const uint16_t h = static_cast<uint16_t>(bits >> 16);
@@ -80,7 +82,6 @@ struct PagedSequence {
 
   Random random;
   int32_t num_blocks;
-  int64_t elements;
   Aligned<uint8_t> memory;
   std::vector<float> keys, values;  // [length][heads][dim]
   std::vector<int32_t> table;
@@ -113,10 +114,11 @@ std::vector<double> reference(const PagedSequence& s, const float* q, int32_t po
   return out;
 }
 
-void check_against_reference(bool bf16, int32_t block, int32_t dim, int32_t group, int32_t window) {
+void check_against_reference(KvFormat format, int32_t block, int32_t dim, int32_t group,
+                             int32_t window) {
   const int32_t heads = 2;
   for (int32_t length : {1, 2, 15, 16, 17, 127, 128, 129, 511, 512, 513, 700}) {
-    PagedSequence s(length, heads, dim, block, bf16, 17 + length);
+    PagedSequence s(length, heads, dim, block, format, 17 + length);
     std::vector<float> q(group * dim);
     for (float& x : q) x = uniform(s.random, -1.0f, 1.0f);
     const std::vector<float> got = s.attend(q, length - 1, 1, group, 1, window);
@@ -126,10 +128,12 @@ void check_against_reference(bool bf16, int32_t block, int32_t dim, int32_t grou
         // bfloat16 keeps 8 bits of q, k, v and of the weights. In float a score, a sum of D
         // products below 1, is wrong by at most D * D * 2^-25 or so, and so is the weight that it
         // is the exponent of.
-        const double bound = bf16 ? 2e-2 : 2e-7 * (10 + dim);
+        const double bound = format == KvFormat::kF32    ? 2e-7 * (10 + dim)
+                             : format == KvFormat::kBf16 ? 2e-2
+                                                         : 5e-2;
         CHECK(std::fabs(got[g * dim + i] - wanted[i]) < bound,
-              "bf16 %d block %d dim %d length %d window %d: %g != %g", bf16, block, dim, length,
-              window, static_cast<double>(got[g * dim + i]), wanted[i]);
+              "format %d block %d dim %d length %d window %d: %g != %g", static_cast<int>(format),
+              block, dim, length, window, static_cast<double>(got[g * dim + i]), wanted[i]);
       }
     }
   }
@@ -138,24 +142,24 @@ void check_against_reference(bool bf16, int32_t block, int32_t dim, int32_t grou
 }  // namespace
 
 TEST(attention_equals_a_softmax_in_double) {
-  for (bool bf16 : {false, true}) {
-    check_against_reference(bf16, 16, 64, 3, 0);
-    check_against_reference(bf16, 32, 16, 1, 0);
-    check_against_reference(bf16, 64, 48, 5, 0);
-    check_against_reference(bf16, 128, 256, 4, 0);
-    check_against_reference(bf16, 16, 32, 7, 24);
-    check_against_reference(bf16, 16, 64, 2, 512);
+  for (KvFormat format : kFormats) {
+    check_against_reference(format, 16, 64, 3, 0);
+    check_against_reference(format, 32, 16, 1, 0);
+    check_against_reference(format, 64, 48, 5, 0);
+    check_against_reference(format, 128, 256, 4, 0);
+    check_against_reference(format, 16, 32, 7, 24);
+    check_against_reference(format, 16, 64, 2, 512);
   }
 }
 
 TEST(attention_bits_do_not_depend_on_company_or_blocks) {
   const int32_t group = 3, dim = 64, heads = 2;
-  for (bool bf16 : {false, true}) {
+  for (KvFormat format : kFormats) {
     for (int32_t window : {0, 24, 300}) {
       const int32_t length = 650;
       std::vector<std::vector<float>> alone(length);
       for (int32_t block : {16, 32, 64, 128}) {
-        PagedSequence s(length, heads, dim, block, bf16,
+        PagedSequence s(length, heads, dim, block, format,
                         5);  // the same numbers for every block size
         std::vector<float> q(int64_t{length} * group * dim);
         Random random(9);
@@ -171,8 +175,8 @@ TEST(attention_bits_do_not_depend_on_company_or_blocks) {
                                            out.begin() + (t + 1) * group * dim);
               if (alone[first + t].empty()) alone[first + t] = row;
               CHECK(same_bits(row.data(), alone[first + t].data(), group * dim),
-                    "bf16 %d window %d block %d tokens %d position %d", bf16, window, block, tokens,
-                    first + t);
+                    "format %d window %d block %d tokens %d position %d", static_cast<int>(format),
+                    window, block, tokens, first + t);
             }
           }
         }
@@ -184,7 +188,7 @@ TEST(attention_bits_do_not_depend_on_company_or_blocks) {
 TEST(attention_takes_a_late_maximum) {
   // The largest score comes last, far above the rest: all that was summed before shrinks to
   // nothing.
-  PagedSequence s(600, 1, 16, 16, false, 3);
+  PagedSequence s(600, 1, 16, 16, KvFormat::kF32, 3);
   std::vector<float> q(16, 0.0f);
   q[0] = 100.0f;
   for (int64_t t = 0; t < 600; ++t) s.keys[t * 16] = t == 599 ? 1.0f : -1.0f;

@@ -17,7 +17,8 @@ constexpr int32_t kVocab = 70, kHidden = 64, kHeads = 6, kKvHeads = 2, kDim = 32
 struct Settings {
   int threads = 1;
   int32_t block = 16;
-  bool floats = false;  // float32 weights and cache, or Q8_0 and bfloat16
+  bool floats = false;  // float32 weights, or Q8_0
+  KvFormat cache = KvFormat::kBf16;
 };
 
 // Every plan gets the same numbers: the generator starts anew.
@@ -35,7 +36,7 @@ std::unique_ptr<Plan> build(const Settings& s) {
   shape.max_tokens = 700;
   shape.num_blocks = 1400 / s.block;
   shape.block_size = s.block;
-  shape.kv_bf16 = !s.floats;
+  shape.kv_format = s.cache;
   auto plan = std::make_unique<Plan>(shape, *kernels(), s.threads);
   Random random(42);
   auto matrix = [&](int64_t rows, int64_t k, int64_t rows_per_block, int64_t turns) {
@@ -143,18 +144,22 @@ std::vector<std::vector<Part>> chunks_of(int32_t sequence, int32_t chunk) {
 }  // namespace
 
 TEST(a_sequence_s_bits_do_not_depend_on_anything_around_it) {
-  for (bool floats : {true, false}) {
-    const auto plain = build({1, 16, floats});
+  const std::pair<bool, KvFormat> modes[] = {
+      {true, KvFormat::kF32}, {false, KvFormat::kBf16}, {false, KvFormat::kInt8}};
+  for (const auto& [floats_of_mode, cache_of_mode] : modes) {
+    const bool floats = floats_of_mode;  // lambdas cannot take structured bindings
+    const KvFormat cache = cache_of_mode;
+    const auto plain = build({1, 16, floats, cache});
     const std::vector<float> wanted = run(*plain, chunks_of(0, 300), 1)[0];
     auto check = [&](const std::vector<float>& got, const char* what, int32_t number) {
       CHECK(got.size() == wanted.size() && same_bits(got.data(), wanted.data(), wanted.size()),
-            "floats %d, %s %d", floats, what, number);
+            "floats %d, cache %d, %s %d", floats, static_cast<int>(cache), what, number);
     };
     for (int32_t chunk : {1, 7, 32}) check(run(*plain, chunks_of(0, chunk), 1)[0], "chunk", chunk);
     for (int32_t block : {32, 64, 128}) {
-      check(run(*build({1, block, floats}), chunks_of(0, 50), 1)[0], "block size", block);
+      check(run(*build({1, block, floats, cache}), chunks_of(0, 50), 1)[0], "block size", block);
     }
-    const auto parallel = build({3, 16, floats});
+    const auto parallel = build({3, 16, floats, cache});
     check(run(*parallel, chunks_of(0, 300), 1)[0], "threads", 3);
     std::vector<std::vector<Part>> mixed;
     for (int32_t first = 0; first < 300; first += 30) {
@@ -165,7 +170,7 @@ TEST(a_sequence_s_bits_do_not_depend_on_anything_around_it) {
 }
 
 TEST(greedy_without_logits_is_the_argmax_of_the_logits) {
-  const auto plan = build({2, 16, false});
+  const auto plan = build({2, 16, false, KvFormat::kBf16});
   const std::vector<float> logits = run(*plan, chunks_of(0, 300), 1)[0];
   std::vector<int32_t> table(19);
   std::iota(table.begin(), table.end(), 0);
@@ -206,7 +211,7 @@ TEST(greedy_without_logits_is_the_argmax_of_the_logits) {
 }
 
 TEST(copied_blocks_serve_as_the_originals) {
-  const auto plan = build({2, 16, false});
+  const auto plan = build({2, 16, false, KvFormat::kBf16});
   const std::vector<float> whole = run(*plan, chunks_of(0, 300), 1)[0];
   // Blocks 0.. hold 290 tokens; copy them all to others, then go on from the copies.
   std::vector<int32_t> originals(19), copies(19);

@@ -23,6 +23,15 @@ class WeightFormat(enum.Enum):
 
     U8 = 5
 
+class KvFormat(enum.Enum):
+    """Numbers of the cache."""
+
+    F32 = 0
+
+    BF16 = 1
+
+    INT8 = 2
+
 class Activation(enum.Enum):
     """The function on the gate half of the feed-forward layer."""
 
@@ -108,10 +117,10 @@ class ModelShape:
     def block_size(self, arg: int, /) -> None: ...
 
     @property
-    def kv_bf16(self) -> bool: ...
+    def kv_format(self) -> KvFormat: ...
 
-    @kv_bf16.setter
-    def kv_bf16(self, arg: bool, /) -> None: ...
+    @kv_format.setter
+    def kv_format(self, arg: KvFormat, /) -> None: ...
 
 class Plan:
     """Packed weights, the block pool, and the ops of a step."""

@@ -11,7 +11,7 @@ BLOCK_SIZES = (16, 32, 64, 128)
 
 MAX_PORT = 65535
 DTYPES = ("auto", "float32", "float", "bfloat16")
-KV_CACHE_DTYPES = ("auto", "float32", "bfloat16")
+KV_CACHE_DTYPES = ("auto", "float32", "bfloat16", "int8")
 DEFAULT_MODEL = "smollm2"
 
 E = TypeVar("E", bound=Enum)
@@ -62,7 +62,7 @@ class CacheConfig:
     kv_cache_memory_bytes: int | None = None
     """Bytes of the pool; None: from the memory that is available."""
     kv_cache_dtype: str = "auto"
-    """auto is float32 with dtype float32, else bfloat16."""
+    """auto is float32 with dtype float32, else bfloat16; int8 has a scale for each token and head."""
 
     def __post_init__(self) -> None:
         _one_of("block_size", self.block_size, BLOCK_SIZES)

@@ -61,7 +61,7 @@ class ResolvedConfig:
     dtype: str
     """auto | float32 | bfloat16; auto is a mode of its own: quantized weights stay quantized."""
     kv_cache_dtype: str
-    """float32 | bfloat16"""
+    """float32 | bfloat16 | int8"""
     num_threads: int
     block_size: int
     num_blocks: int

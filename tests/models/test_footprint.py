@@ -15,6 +15,7 @@ def test_smollm2(smollm2_path: Path) -> None:
     model = load_model(smollm2_path)
     assert block_bytes(model.spec, 16, "float32") == 2 * 30 * 3 * 64 * 16 * 4
     assert block_bytes(model.spec, 32, "bfloat16") == 2 * 30 * 3 * 64 * 32 * 2
+    assert block_bytes(model.spec, 16, "int8") == 30 * 3 * (2 * 64 + 2 * 4) * 16
     numbers = 49152 * 576 + 30 * (576 * 576 * 2 + 192 * 576 * 2 + 3 * 1536 * 576)
     norms = 61 * 576
     assert weight_bytes(model.weights, "float32") == 4 * (numbers + norms)

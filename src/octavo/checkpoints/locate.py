@@ -6,7 +6,7 @@ from pathlib import Path
 
 from octavo.checkpoints.model_download import pull
 from octavo.checkpoints.named_models import NAMED_MODELS, cached_path
-from octavo.errors import CheckpointError, DownloadError
+from octavo.errors import CheckpointError, ConfigError, DownloadError
 from octavo.progress import Progress, silent
 
 HUB_ID = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(?::(?P<gguf>[^:]+))?")
@@ -25,17 +25,18 @@ def locate(
 
     A name of the table (`smollm2`; a folder of that name is `./smollm2`), a path, a hub id (`org/name`),
     or a GGUF file of a hub id (`org/name:file.gguf`, `org/name:Q8_0`).
-    Raises CheckpointError for what does not exist, DownloadError for what could not be fetched.
+    Raises CheckpointError for what does not exist, DownloadError for what could not be fetched, ConfigError for a
+    revision of what has none.
     """
+    check_revision(model, revision)
     if named := NAMED_MODELS.get(model):
         if path := cached_path(named):
             return path
         if not download:
             raise DownloadError(f"{model} is not in the cache; fetch it with: octavo pull {model}")
         return pull(named, accept_license=accept_license, progress=progress)
-    path = Path(model).expanduser()
-    if model and path.exists():  # an empty path would be the current folder
-        return path
+    if _is_path(model):
+        return Path(model).expanduser()
     hub_id = HUB_ID.fullmatch(model)
     if hub_id is None or _is_written_as_path(model, hub_id["gguf"]):
         raise CheckpointError(_nothing_called(model))
@@ -45,14 +46,23 @@ def locate(
     return fetch_from_hub(hub_id["repo"], hub_id["gguf"], revision=revision, download=download)
 
 
+def check_revision(model: str, revision: str | None) -> None:
+    """Raise ConfigError for a revision of anything but a hub id: it would have no effect."""
+    if revision is not None and (model in NAMED_MODELS or _is_path(model)):
+        raise ConfigError(
+            f"revision is for hub ids (org/name), and {model} is none; given: {revision}"
+        )
+
+
 def is_local(model: str) -> bool:
     """Whether `locate` finds the model without any download."""
     named = NAMED_MODELS.get(model)
-    return (
-        cached_path(named) is not None
-        if named
-        else bool(model) and Path(model).expanduser().exists()
-    )
+    return cached_path(named) is not None if named else _is_path(model)
+
+
+def _is_path(model: str) -> bool:
+    """Whether there is such a file or folder; an empty path would be the current folder."""
+    return bool(model) and Path(model).expanduser().exists()
 
 
 def _is_written_as_path(model: str, gguf: str | None) -> bool:

@@ -1,6 +1,6 @@
 """`octavo generate`: one prompt, one answer."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -8,6 +8,11 @@ from octavo.cli.flags import ALONE_FLAGS, Group, Settings, takes_flags
 from octavo.cli.pull import MODEL_HELP
 from octavo.cli.terminal import Output, OutputOption, print_json
 from octavo.config import DEFAULT_MODEL
+from octavo.core.sampling_params import SamplingParams
+from octavo.errors import ConfigError
+
+if TYPE_CHECKING:
+    from octavo.cli.local import LocalModel
 
 MAX_TOKENS = 256
 """Without --max-tokens; to the end of the context would be minutes."""
@@ -28,37 +33,41 @@ def generate(
     # The engine takes longer to import than the whole of `--help`.
     from octavo.cli.local import open_local
 
-    with open_local(model, settings, settings.server().chat_template) as local:
+    template = settings.server().chat_template
+    if template is not None and not chat:
+        raise ConfigError("--chat-template has no effect without --chat")
+    with open_local(model, settings, template) as local:
         if chat:
             token_ids = local.chat_prompt([{"role": "user", "content": prompt}])
         else:
             token_ids = local.tokenizer.encode(prompt)
         params = local.sampling(settings, MAX_TOKENS)
-        text: list[str] = []
-        generated: list[int] = []
-        finish_reason: str | None = None
-        stop_reason: int | str | None = None
-        for delta, new_ids in local.answer(token_ids, params):
-            text.append(delta.text)
-            generated += new_ids
-            finish_reason, stop_reason = delta.finish_reason, delta.stop_reason
-            if output is Output.TEXT:
-                typer.echo(delta.text, nl=False)
         if output is Output.TEXT:
+            for delta, _ in local.answer(token_ids, params):
+                typer.echo(delta.text, nl=False)
             typer.echo()
-            return
-        print_json(
-            {
-                "model": model,
-                "prompt": prompt,
-                "text": "".join(text),
-                "token_ids": generated,
-                "finish_reason": finish_reason,
-                "stop_reason": stop_reason,
-                "usage": {
-                    "prompt_tokens": len(token_ids),
-                    "completion_tokens": len(generated),
-                    "total_tokens": len(token_ids) + len(generated),
-                },
-            }
-        )
+        else:
+            print_json({"model": model, "prompt": prompt, **_answer(local, token_ids, params)})
+
+
+def _answer(local: "LocalModel", prompt: list[int], params: SamplingParams) -> dict[str, Any]:
+    """The whole answer, and how many tokens it took."""
+    text: list[str] = []
+    token_ids: list[int] = []
+    finish_reason: str | None = None
+    stop_reason: int | str | None = None
+    for delta, new_ids in local.answer(prompt, params):
+        text.append(delta.text)
+        token_ids += new_ids
+        finish_reason, stop_reason = delta.finish_reason, delta.stop_reason
+    return {
+        "text": "".join(text),
+        "token_ids": token_ids,
+        "finish_reason": finish_reason,
+        "stop_reason": stop_reason,
+        "usage": {
+            "prompt_tokens": len(prompt),
+            "completion_tokens": len(token_ids),
+            "total_tokens": len(prompt) + len(token_ids),
+        },
+    }

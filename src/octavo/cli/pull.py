@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from octavo.checkpoints.locate import is_local, locate
+from octavo.checkpoints.locate import check_revision, is_local, locate
 from octavo.checkpoints.model_download import pull as pull_named
 from octavo.checkpoints.named_models import NAMED_MODELS, NamedModel, license_is_accepted
 from octavo.cli.terminal import Output, OutputOption, note, print_json, progress_bar
@@ -60,6 +60,7 @@ def fetch(
 
     Raises ConfigError, CheckpointError or DownloadError.
     """
+    check_revision(model, revision)
     named = NAMED_MODELS.get(model)
     if named is None and sources:
         raise ConfigError(f"--from is for {', '.join(NAMED_MODELS)}; given: {model}")
@@ -79,7 +80,7 @@ def fetch(
 def with_fetched_model(config: EngineConfig) -> EngineConfig:
     """The settings with the model's path for its name. Raises what `fetch` raises."""
     path = fetch(config.model.model, revision=config.model.revision)
-    return replace(config, model=replace(config.model, model=str(path)))
+    return replace(config, model=replace(config.model, model=str(path), revision=None))
 
 
 def _is_agreed(model: NamedModel) -> bool:

@@ -5,6 +5,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from octavo.core.vllm_options import knows_vllm_options
 from octavo.errors import InvalidParameterError
@@ -77,6 +78,7 @@ class SamplingParams:
             put(self, "seed", None)
         put(self, "logit_bias", _parse_logit_bias(self.logit_bias))
         self._check_numbers()
+        self._check_switches()
         self._check_lists()
         put(self, "top_k", min(self.top_k, MAX_TOP_K))
         if self.temperature < GREEDY_TEMPERATURE:
@@ -108,6 +110,7 @@ class SamplingParams:
             ("stop_token_ids", self.stop_token_ids),
             ("allowed_token_ids", self.allowed_token_ids or ()),
             ("logit_bias", tuple(self.logit_bias)),
+            ("bad_words_token_ids", tuple(chain.from_iterable(self.bad_words_token_ids))),
         ):
             for token_id in ids:
                 if not 0 <= token_id < vocab_size:
@@ -154,6 +157,20 @@ class SamplingParams:
             if count is not None:
                 _integer(name, count, -1, None)
 
+    def _check_switches(self) -> None:
+        for name in (
+            "ignore_eos",
+            "detokenize",
+            "skip_special_tokens",
+            "spaces_between_special_tokens",
+            "include_stop_str_in_output",
+        ):
+            value = getattr(self, name)
+            if not isinstance(value, bool):
+                raise InvalidParameterError(
+                    f"{name} must be True or False; given: {value!r}", parameter=name, value=value
+                )
+
     def _check_lists(self) -> None:
         for name, texts in (("stop", self.stop), ("bad_words", self.bad_words)):
             for text in texts:
@@ -171,9 +188,16 @@ class SamplingParams:
             raise InvalidParameterError(
                 "allowed_token_ids must not be empty", parameter="allowed_token_ids", value=()
             )
+        if () in self.bad_words_token_ids:
+            raise InvalidParameterError(
+                "bad_words_token_ids must hold non-empty sequences",
+                parameter="bad_words_token_ids",
+                value=(),
+            )
         id_lists: tuple[tuple[str, Sequence[int]], ...] = (
             ("stop_token_ids", self.stop_token_ids),
             ("allowed_token_ids", self.allowed_token_ids or ()),
+            *(("bad_words_token_ids", word) for word in self.bad_words_token_ids),
         )
         for name, ids in id_lists:
             for token_id in ids:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from octavo.checkpoints.locate import locate
-from octavo.config import Backend, EngineConfig
+from octavo.config import KV_CACHE_DTYPES, Backend, EngineConfig
 from octavo.core.block_tables import BlockTables
 from octavo.core.scheduler import Scheduler
 from octavo.core.step import Runner
@@ -69,7 +69,8 @@ def facts_of(model: Model, config: EngineConfig) -> ModelFacts:
         max_position_embeddings=spec.max_position_embeddings,
         block_bytes={
             dtype: block_bytes(spec, config.cache.block_size, dtype)
-            for dtype in ("float32", "bfloat16")
+            for dtype in KV_CACHE_DTYPES
+            if dtype != "auto"
         },
         weight_bytes={
             dtype: weight_bytes(model.weights, dtype) for dtype in ("auto", "float32", "bfloat16")

@@ -1,9 +1,6 @@
 """An HTTP/1.1 response that streams server-sent events, taken apart as its bytes come. Does no I/O."""
 
-from collections.abc import Iterator
-
-from octavo.errors import RequestFailedError
-
+HTTP_OK = 200
 MOST_ERROR_BYTES = 2000
 """How much of an error's body is kept."""
 
@@ -20,16 +17,16 @@ class SseResponse:
         self._pending = bytearray()
         self._body = bytearray()
 
-    def feed(self, data: bytes) -> Iterator[bytes]:
+    def feed(self, data: bytes) -> list[bytes]:
         """Take bytes of the connection; the data of each event that they complete, in order.
 
-        Raises RequestFailedError for what is not HTTP.
+        Raises ValueError for what is not HTTP.
         """
         self._pending += data
         if self.status is None and not self._read_head():
-            return iter(())
+            return []
         self._take_body()
-        return self._events()
+        return self._take_events()
 
     def end(self) -> None:
         """The connection is closed: an unsized body is complete."""
@@ -47,7 +44,7 @@ class SseResponse:
         first, *lines = head.split(b"\r\n")
         words = first.split(b" ", 2)
         if len(words) < 2 or not words[0].startswith(b"HTTP/1.") or not words[1].isdigit():
-            raise RequestFailedError(f"not an HTTP response: {bytes(first[:80])!r}")
+            raise ValueError(f"not an HTTP response: {bytes(first[:80])!r}")
         self.status = int(words[1])
         for line in lines:
             name, _, value = line.partition(b":")
@@ -84,18 +81,16 @@ class SseResponse:
             self.is_complete = size == 0
         del self._pending[:start]
 
-    def _events(self) -> Iterator[bytes]:
-        if self.status != 200:  # an error: its body stays for `error_text`
-            return
-        while (line_end := self._body.find(b"\n")) >= 0:
-            line = bytes(self._body[:line_end])
-            del self._body[: line_end + 1]
-            if line.startswith(b"data:"):
-                yield line[len(b"data:") :].strip()
+    def _take_events(self) -> list[bytes]:
+        if self.status != HTTP_OK:  # an error: its body stays for `error_text`
+            return []
+        *lines, rest = self._body.split(b"\n")
+        self._body = rest
+        return [bytes(line[5:]).strip() for line in lines if line.startswith(b"data:")]
 
 
 def _chunk_size(line: bytes) -> int:
     try:
         return int(line.partition(b";")[0], 16)
     except ValueError:
-        raise RequestFailedError(f"not the size of a chunk: {line[:80]!r}") from None
+        raise ValueError(f"not the size of a chunk: {line[:80]!r}") from None

@@ -32,9 +32,14 @@ def padded_head_dim(spec: DecoderSpec) -> int:
 
 
 def block_bytes(spec: DecoderSpec, block_size: int, kv_cache_dtype: str) -> int:
-    """Bytes of one block: keys and values of all layers for `block_size` tokens."""
-    numbers = 2 * spec.num_layers * spec.num_kv_heads * padded_head_dim(spec)
-    return numbers * block_size * _NUMBER_BYTES[kv_cache_dtype]
+    """Bytes of one block: keys and values of all layers for `block_size` tokens.
+
+    int8 keeps two float32 scales beside the numbers of each token and head.
+    """
+    heads = spec.num_layers * spec.num_kv_heads
+    numbers = 2 * padded_head_dim(spec)
+    per_token = numbers + 8 if kv_cache_dtype == "int8" else numbers * _NUMBER_BYTES[kv_cache_dtype]
+    return heads * per_token * block_size
 
 
 def weight_bytes(weights: ModelWeights, dtype: str) -> int:

@@ -17,6 +17,7 @@ from support.tiny_models import tiny_folder
 MODES: dict[str, dict[str, Any]] = {
     "float32": {"dtype": "float32", "kv_cache_dtype": "float32"},
     "auto": {"dtype": "auto", "kv_cache_dtype": "bfloat16"},
+    "auto with int8 cache": {"dtype": "auto", "kv_cache_dtype": "int8"},
 }
 LENGTHS = (1, 15, 16, 17, 40, 130)
 
@@ -37,7 +38,7 @@ def assert_same(got: list[Outcome], wanted: list[Outcome], what: str) -> None:
         assert a.bits == b.bits, f"{what}: logits of prompt {i}"
 
 
-@pytest.fixture(scope="module", params=["float32", "auto"])
+@pytest.fixture(scope="module", params=list(MODES))
 def mode(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

@@ -12,6 +12,12 @@ from octavo.core.step import StepPlan, StepResult
 from octavo.models.spec import DecoderSpec
 from octavo.models.weights import ModelWeights
 
+_KV_FORMATS = {
+    "float32": _C.KvFormat.F32,
+    "bfloat16": _C.KvFormat.BF16,
+    "int8": _C.KvFormat.INT8,
+}
+
 
 class NativeRunner:
     """Implements `core.step.Runner` with packed weights and its own threads."""
@@ -31,7 +37,7 @@ class NativeRunner:
     ) -> None:
         """Pack the weights (seconds for large models) and make room for `num_blocks` blocks.
 
-        dtype: auto, float32 or bfloat16; kv_cache_dtype: float32 or bfloat16. `progress` is told
+        dtype: auto, float32 or bfloat16; kv_cache_dtype: float32, bfloat16 or int8. `progress` is told
         the fraction that is packed. Raises MemoryError if the pool or the weights do not fit.
         """
         self._vocab_size = spec.vocab_size
@@ -88,6 +94,14 @@ class NativeRunner:
         self._compute(arrays, logits)
         return logits
 
+    def set_profiling(self, on: bool) -> None:
+        """Start counting the time of each op anew, or stop."""
+        self._native.set_profiling(on)
+
+    def profile(self) -> dict[str, float]:
+        """Seconds by op, waiting for all threads included, since profiling was last turned on."""
+        return self._native.profile()
+
     def close(self) -> None:
         """Give back threads and memory. Safe to call twice."""
         self._plan = None
@@ -140,5 +154,5 @@ def _shape(
     shape.max_tokens = max_tokens
     shape.num_blocks = num_blocks
     shape.block_size = block_size
-    shape.kv_bf16 = kv_cache_dtype == "bfloat16"
+    shape.kv_format = _KV_FORMATS[kv_cache_dtype]
     return shape
