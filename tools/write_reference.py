@@ -18,6 +18,7 @@ from octavo.cli.app import app
 from octavo.cli.vllm_flags import FOREIGN_FLAGS
 from octavo.core import sampling_params, vllm_options
 from octavo.engine.client import EngineClient
+from octavo.offline import arguments
 from octavo.server.app import build_app
 from octavo.server.openai.known_fields import CHAT_FIELDS, COMPLETION_FIELDS
 from octavo.server.openai.requests import ChatRequest, CompletionRequest
@@ -58,18 +59,18 @@ def cli_page() -> str:
         "With `--output json` stdout holds one JSON object and nothing else.\n",
     ]
     for name, command in _commands("octavo", typer.main.get_command(app)):
-        arguments = [p for p in command.params if p.param_type_name == "argument"]
+        positional = [p for p in command.params if p.param_type_name == "argument"]
         options = [
             p
             for p in command.params
             if p.param_type_name == "option" and not p.hidden and "--help" not in p.opts
         ]
-        usage = " ".join([name, *(_usage(p) for p in arguments)])
+        usage = " ".join([name, *(_usage(p) for p in positional)])
         parts.append(
             f"## {name}\n\n{inspect.cleandoc(command.help or '')}\n\n    {usage} [options]\n"
         )
-        if arguments:
-            rows = [[f"`{p.metavar or p.name}`", _default(p), p.help or ""] for p in arguments]
+        if positional:
+            rows = [[f"`{p.metavar or p.name}`", _default(p), p.help or ""] for p in positional]
             parts.append(_table(["argument", "default", "meaning"], rows))
         if options:
             rows = [[_spelling(p), _default(p), p.help or ""] for p in options]
@@ -87,13 +88,23 @@ def vllm_flags_page() -> str:
     ]
     return "\n".join(
         [
-            "# Flags of `vllm serve` without a setting here\n",
+            "# Flags of `vllm serve` and arguments of `LLM` without a setting here\n",
             NOTE,
             "Flags with the same meaning have the same name: see [the command line](cli.md).\n",
             "## Accepted, with one line that says that they have no effect\n",
             _table(["flag", "because"], [[_code(f.spellings), f.reason] for f in accepted]),
             "## Refused, because they would change answers or guard something\n",
             _table(["flag", "accepted values", "because"], rows),
+            "## Arguments of `LLM`\n",
+            f"Accepted, because they cannot change an answer: {_code(sorted(arguments.NO_EFFECT))}.\n",
+            "Accepted only with what Octavo does:\n",
+            _table(
+                ["argument", "accepted values"],
+                [
+                    [f"`{name}`", ", ".join(f"`{value!r}`" for value in values)]
+                    for name, values in sorted(arguments.ACCEPTED_VALUES.items())
+                ],
+            ),
         ]
     )
 

@@ -8,7 +8,7 @@ from octavo.core.sampling_params import SamplingParams
 from octavo.errors import InvalidParameterError, UnsupportedParameterError
 from octavo.models.generation import SAMPLING_NAMES
 
-NEUTRAL = frozenset(
+NO_EFFECT = frozenset(
     (
         "allowed_local_media_path",
         "async_scheduling",
@@ -36,7 +36,7 @@ NEUTRAL = frozenset(
 )
 """Accepted: about speed or memory of other machines, or (trust_remote_code) a permission that is never used."""
 
-ONLY: Mapping[str, tuple[object, ...]] = {
+ACCEPTED_VALUES: Mapping[str, tuple[object, ...]] = {
     "calculate_kv_scales": (False,),
     "code_revision": (None,),
     "config_format": ("auto", "hf"),
@@ -72,7 +72,7 @@ ONLY: Mapping[str, tuple[object, ...]] = {
     "tokenizer_revision": (None,),
     "worker_cls": ("auto",),
 }
-"""Accepted with these values, which are what Octavo does; others would change the answer and are refused."""
+"""What Octavo does: other values would change the answer and are refused."""
 
 
 def check_other_arguments(others: Mapping[str, Any], honoured: Iterable[str]) -> None:
@@ -81,18 +81,18 @@ def check_other_arguments(others: Mapping[str, Any], honoured: Iterable[str]) ->
     Raises UnsupportedParameterError for one that would have an effect, TypeError for one that nobody knows.
     """
     for name, value in others.items():
-        if name in NEUTRAL:
+        if name in NO_EFFECT:
             continue
-        if name in ONLY:
-            if not any(value == allowed for allowed in ONLY[name]):
-                allowed = " or ".join(repr(choice) for choice in ONLY[name])
+        if name in ACCEPTED_VALUES:
+            if not any(value == allowed for allowed in ACCEPTED_VALUES[name]):
+                allowed = " or ".join(repr(choice) for choice in ACCEPTED_VALUES[name])
                 raise UnsupportedParameterError(
                     f"{name} is supported only as {allowed}; given: {value!r}",
                     parameter=name,
                     value=value,
                 )
             continue
-        near = difflib.get_close_matches(name, (*honoured, *NEUTRAL, *ONLY), n=1)
+        near = difflib.get_close_matches(name, (*honoured, *NO_EFFECT, *ACCEPTED_VALUES), n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
         raise TypeError(f"LLM() has no argument {name!r}{hint}")
 

@@ -10,7 +10,7 @@ from octavo.server.json_body import read_json_object
 from octavo.server.openai.chat_prompt import chat_prompt
 from octavo.server.openai.fields import ignored_header, parse_request, refuse_unknown
 from octavo.server.openai.known_fields import TOKENIZE_FIELDS
-from octavo.server.openai.prompts import check_token_ids
+from octavo.server.openai.prompts import check_text_len, check_token_ids
 from octavo.server.openai.requests import (
     DetokenizeRequest,
     TokenizeChatRequest,
@@ -47,13 +47,13 @@ def tokenize_routes(serving: Serving) -> APIRouter:
         serving.log_ignored(ignored)
         tokenizer = model.assets.tokenizer
 
-        def decode() -> str:
+        def decode() -> bytes:
             ids = check_token_ids(body.tokens, tokenizer.vocab_size, "tokens")
-            return tokenizer.decode(ids, skip_special_tokens=False)
+            text = tokenizer.decode(ids, skip_special_tokens=False)
+            return msgspec.json.encode({"prompt": text})
 
         size = len(body.tokens) if isinstance(body.tokens, list) else 0
-        text = await serving.off_loop(size, decode)
-        return _json({"prompt": text}, ignored)
+        return _json(await serving.off_loop(size, decode), ignored)
 
     return router
 
@@ -63,15 +63,13 @@ async def _tokenize_chat(serving: Serving, model: ServedModel, fields: dict[str,
     body, ignored = parse_request(TokenizeChatRequest, fields, TOKENIZE_FIELDS, strict=strict)
     model.check_name(body.model)
     prompt = await chat_prompt(
-        serving, model.assets, body, add_special_tokens=bool(body.add_special_tokens)
+        serving, model, body, add_special_tokens=bool(body.add_special_tokens)
     )
     if strict:
         refuse_unknown(prompt.ignored_fields)
     ignored += prompt.ignored_fields
     serving.log_ignored(ignored)
-    return _tokens_response(
-        model, prompt.token_ids, ignored, wants_strings=bool(body.return_token_strs)
-    )
+    return await _tokens_response(serving, model, body, prompt.token_ids, ignored)
 
 
 async def _tokenize_prompt(
@@ -83,27 +81,35 @@ async def _tokenize_prompt(
     serving.log_ignored(ignored)
     tokenizer = model.assets.tokenizer
     adds = body.add_special_tokens is not False
+    check_text_len(body.prompt, model.ready.max_model_len)
     token_ids = await serving.off_loop(
         len(body.prompt), lambda: tokenizer.encode(body.prompt, add_special_tokens=adds)
     )
-    return _tokens_response(model, token_ids, ignored, wants_strings=bool(body.return_token_strs))
+    return await _tokens_response(serving, model, body, token_ids, ignored)
 
 
-def _tokens_response(
-    model: ServedModel, token_ids: list[int], ignored: list[str], *, wants_strings: bool
+async def _tokens_response(
+    serving: Serving,
+    model: ServedModel,
+    body: TokenizeChatRequest | TokenizeCompletionRequest,
+    token_ids: list[int],
+    ignored: list[str],
 ) -> Response:
-    tokenizer = model.assets.tokenizer
-    strings = [tokenizer.token_text(i) for i in token_ids] if wants_strings else None
-    body = {
-        "count": len(token_ids),
-        "max_model_len": model.ready.max_model_len,
-        "tokens": token_ids,
-        "token_strs": strings,
-    }
-    return _json(body, ignored)
+    def encode() -> bytes:
+        tokenizer, wants_strings = model.assets.tokenizer, body.return_token_strs
+        return msgspec.json.encode(
+            {
+                "count": len(token_ids),
+                "max_model_len": model.ready.max_model_len,
+                "tokens": token_ids,
+                "token_strs": [tokenizer.token_text(i) for i in token_ids]
+                if wants_strings
+                else None,
+            }
+        )
+
+    return _json(await serving.off_loop(len(token_ids), encode), ignored)
 
 
-def _json(body: dict[str, object], ignored: list[str]) -> Response:
-    return Response(
-        msgspec.json.encode(body), headers=ignored_header(ignored), media_type="application/json"
-    )
+def _json(body: bytes, ignored: list[str]) -> Response:
+    return Response(body, headers=ignored_header(ignored), media_type="application/json")

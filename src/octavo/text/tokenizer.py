@@ -59,7 +59,9 @@ class Tokenizer:
 
     def _encode(self, text: str) -> list[int]:
         try:
-            return self._backend.encode(text, add_special_tokens=False).ids
+            # As a batch: the library holds the interpreter lock while it encodes a single text.
+            (encoding,) = self._backend.encode_batch_fast([text], add_special_tokens=False)
+            return encoding.ids
         except TypeError as error:  # the library's answer to what it cannot take as UTF-8
             raise PromptError(
                 "the prompt is not valid Unicode text: it holds a lone surrogate",

@@ -35,7 +35,7 @@ def chat_routes(serving: Serving) -> APIRouter:
         params = chat_params(body, model.assets.sampling_defaults)
         check_num_choices(1, params.n)
         prompt = await chat_prompt(
-            serving, model.assets, body, add_special_tokens=bool(body.add_special_tokens)
+            serving, model, body, add_special_tokens=bool(body.add_special_tokens)
         )
         if strict:
             refuse_unknown(prompt.ignored_fields)

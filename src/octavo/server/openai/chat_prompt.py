@@ -6,14 +6,19 @@ from typing import Any
 from octavo.config import ServerConfig
 from octavo.errors import InvalidParameterError, TemplateError, UnsupportedParameterError
 from octavo.server.openai.messages import last_assistant_text, split_message_fields, text_size
+from octavo.server.openai.prompts import check_text_len
 from octavo.server.openai.requests import TemplateBody
-from octavo.server.serving import INLINE_CHARS, Serving
+from octavo.server.serving import INLINE_CHARS, ServedModel, Serving
 from octavo.text.assets import TextAssets
 from octavo.text.chat_template import ChatTemplate
 from octavo.text.tokenizer import Tokenizer
 
 _RESERVED_KWARGS = frozenset({"bos_token", "eos_token", "chat_template", "tokenize"})
 """Names that would replace the template or its tokens; `render` itself refuses those of its own arguments."""
+
+
+MAX_KWARGS = 256
+"""Most names in chat_template_kwargs; templates know a handful."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,17 +37,20 @@ class ChatPrompt:
 
 
 async def chat_prompt(
-    serving: Serving, assets: TextAssets, body: TemplateBody, *, add_special_tokens: bool
+    serving: Serving, model: ServedModel, body: TemplateBody, *, add_special_tokens: bool
 ) -> ChatPrompt:
-    """Render and tokenize. Raises InvalidParameterError, UnsupportedParameterError, TemplateError."""
-    template = _template(assets, body, serving.config)
+    """Render and tokenize.
+
+    Raises InvalidParameterError, UnsupportedParameterError, TemplateError, ContextLengthError.
+    """
+    assets, max_model_len = model.assets, model.ready.max_model_len
     messages, ignored = split_message_fields(body.messages)
     kwargs = _template_kwargs(body)
     continues = bool(body.continue_final_message)
     begins = not continues if body.add_generation_prompt is None else body.add_generation_prompt
 
     def render() -> list[int]:
-        text = template.render(
+        text = _template(assets, body, serving.config).render(
             messages,
             add_generation_prompt=begins,
             continue_final_message=continues,
@@ -50,10 +58,12 @@ async def chat_prompt(
             documents=body.documents or None,
             kwargs=kwargs,
         )
+        check_text_len(text, max_model_len)
         return assets.tokenizer.encode(text, add_special_tokens=add_special_tokens)
 
-    has_more = bool(body.tools or body.documents or kwargs)
-    size = INLINE_CHARS * has_more + text_size(messages)
+    size = text_size(
+        [messages, body.tools, body.documents, kwargs, body.chat_template], INLINE_CHARS
+    )
     return ChatPrompt(await serving.off_loop(size, render), messages, ignored)
 
 
@@ -80,6 +90,12 @@ def _request_template(source: str, tokenizer: Tokenizer) -> ChatTemplate:
 
 def _template_kwargs(body: TemplateBody) -> dict[str, Any]:
     kwargs = dict(body.chat_template_kwargs or {})
+    if len(kwargs) > MAX_KWARGS:
+        raise InvalidParameterError(
+            f"chat_template_kwargs may hold at most {MAX_KWARGS} names; given: {len(kwargs)}",
+            parameter="chat_template_kwargs",
+            value=len(kwargs),
+        )
     for name in kwargs:
         if name in _RESERVED_KWARGS or not name.isidentifier():
             raise InvalidParameterError(

@@ -9,7 +9,7 @@ from octavo.server.openai.completion_answer import CompletionAnswer
 from octavo.server.openai.exchange import Exchange, generation_request, now, response_id, send
 from octavo.server.openai.fields import ignored_header, parse_request
 from octavo.server.openai.known_fields import COMPLETION_FIELDS
-from octavo.server.openai.prompts import check_token_ids, parse_prompts
+from octavo.server.openai.prompts import check_text_len, check_token_ids, parse_prompts
 from octavo.server.openai.requests import CompletionRequest
 from octavo.server.openai.sampling import COMPLETION_MAX_TOKENS, completion_params
 from octavo.server.openapi import json_body
@@ -74,6 +74,7 @@ async def _token_ids(
 
     def ids_of(prompt: str | list[int]) -> list[int]:
         if isinstance(prompt, str):
+            check_text_len(prompt, model.ready.max_model_len)
             return tokenizer.encode(prompt, add_special_tokens=adds_special_tokens)
         return check_token_ids(prompt, vocab_size, "prompt")
 

@@ -25,6 +25,10 @@ from octavo.server.streaming import EventStream
 from octavo.text.bad_words import with_bad_words
 
 
+MAX_LISTED_IDS = 2**22
+"""Token ids in the lists of all prompts' parameters: each prompt takes a copy to the engine."""
+
+
 @dataclass(frozen=True, slots=True)
 class Exchange:
     """A checked request. Nothing has been submitted yet."""
@@ -112,6 +116,7 @@ def generation_request(
     ready = model.ready
     params.verify(vocab_size=ready.vocab_size, max_logprobs=ready.max_logprobs)
     params = with_bad_words(params, model.assets.tokenizer)
+    _check_listed_ids(params, len(token_ids))
     prompts = []
     for position, ids in enumerate(token_ids):
         check_not_empty(ids, position if len(token_ids) > 1 else None)
@@ -126,6 +131,18 @@ def generation_request(
         )
     # Never the client's own id: two requests may carry the same one.
     return GenerationRequest(uuid.uuid4().hex, prompts, priority, arrived)
+
+
+def _check_listed_ids(params: SamplingParams, num_prompts: int) -> None:
+    words = sum(map(len, params.bad_words_token_ids))
+    num_ids = len(params.allowed_token_ids or ()) + len(params.logit_bias) + words
+    if num_prompts * num_ids > MAX_LISTED_IDS:
+        raise InvalidParameterError(
+            "prompts times the ids in allowed_token_ids, logit_bias and bad_words must be at most "
+            f"{MAX_LISTED_IDS}; given: {num_prompts} x {num_ids}",
+            parameter="prompt",
+            value=num_prompts,
+        )
 
 
 def response_id(prefix: str, body: GenerationBody, http_request: Request) -> str:

@@ -13,6 +13,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 from octavo.errors import InvalidParameterError, UnsupportedParameterError
 
 IGNORED_FIELDS_HEADER = "x-octavo-ignored-fields"
+MAX_FIELDS = 1000
+"""In one request. Each that is not known is named in a header and in the log."""
 _MAX_GIVEN_LEN = 80
 _MAX_NAMED_FIELDS = 32
 
@@ -68,6 +70,10 @@ def parse_request(
 
     Raises InvalidParameterError, UnsupportedParameterError.
     """
+    if len(fields) > MAX_FIELDS:
+        raise InvalidParameterError(
+            f"a request may have at most {MAX_FIELDS} fields; given: {len(fields)}"
+        )
     try:
         body = model.model_validate(fields)
     except ValidationError as error:

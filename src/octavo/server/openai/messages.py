@@ -40,14 +40,16 @@ def last_assistant_text(messages: list[dict[str, Any]]) -> str:
     return text_of(normalize_messages(last, knows_developer=True, wants_parts=False)[0])
 
 
-def text_size(messages: list[dict[str, Any]]) -> int:
-    """About how many characters the messages have."""
-    return sum(_size(message.get("content")) for message in messages)
-
-
-def _size(content: object) -> int:
-    if isinstance(content, str):
-        return len(content)
-    if isinstance(content, list):
-        return sum(_size(part.get("text")) for part in content if isinstance(part, dict))
-    return 0
+def text_size(value: object, most: int) -> int:
+    """About how many characters a JSON value has; no longer counted when there are more than `most`."""
+    size, rest = 0, [value]
+    while rest and size <= most:
+        part = rest.pop()
+        if isinstance(part, str):
+            size += len(part)
+        elif isinstance(part, dict):
+            rest.extend(part.values())
+        elif isinstance(part, list):
+            rest.extend(part)
+        size += 1
+    return size

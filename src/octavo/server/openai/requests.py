@@ -6,6 +6,15 @@ from pydantic import Field, WithJsonSchema
 
 from octavo.server.openai.fields import Int, NestedBody, RequestBody
 
+MAX_TOKEN_IDS = 2**18
+"""Token ids in `allowed_token_ids`: the largest vocabularies have about as many."""
+MAX_STOP_TOKEN_IDS = 4096
+MAX_LOGIT_BIASES = 2**16
+MAX_BAD_WORDS = 1024
+MAX_MESSAGES = 2**14
+MAX_TOOLS = 4096
+MAX_DOCUMENTS = 4096
+
 _STRINGS = {"type": "array", "items": {"type": "string"}}
 _INTEGERS = {"type": "array", "items": {"type": "integer"}}
 
@@ -57,14 +66,14 @@ class GenerationBody(RequestBody):
     repetition_penalty: float | None = None
     seed: Int | None = None
     stop: StopInput = None
-    stop_token_ids: list[Int] | None = None
+    stop_token_ids: Annotated[list[Int], Field(max_length=MAX_STOP_TOKEN_IDS)] | None = None
     ignore_eos: bool | None = None
     include_stop_str_in_output: bool | None = None
     skip_special_tokens: bool | None = None
     spaces_between_special_tokens: bool | None = None
-    logit_bias: dict[str, float] | None = None
-    allowed_token_ids: list[Int] | None = None
-    bad_words: list[str] | None = None
+    logit_bias: Annotated[dict[str, float], Field(max_length=MAX_LOGIT_BIASES)] | None = None
+    allowed_token_ids: Annotated[list[Int], Field(max_length=MAX_TOKEN_IDS)] | None = None
+    bad_words: Annotated[list[str], Field(max_length=MAX_BAD_WORDS)] | None = None
     prompt_logprobs: Int | None = None
     add_special_tokens: bool | None = None
 
@@ -87,12 +96,12 @@ class CompletionRequest(GenerationBody):
 class TemplateBody(RequestBody):
     """What decides how messages become a prompt."""
 
-    messages: Annotated[list[dict[str, Any]], Field(min_length=1)]
-    tools: list[dict[str, Any]] | None = None
+    messages: Annotated[list[dict[str, Any]], Field(min_length=1, max_length=MAX_MESSAGES)]
+    tools: Annotated[list[dict[str, Any]], Field(max_length=MAX_TOOLS)] | None = None
     add_generation_prompt: bool | None = None
     """Null: yes, unless `continue_final_message`."""
     continue_final_message: bool | None = None
-    documents: list[dict[str, Any]] | None = None
+    documents: Annotated[list[dict[str, Any]], Field(max_length=MAX_DOCUMENTS)] | None = None
     chat_template: str | None = None
     """Only where the server trusts its clients with templates."""
     chat_template_kwargs: dict[str, Any] | None = None

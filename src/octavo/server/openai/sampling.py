@@ -3,7 +3,7 @@
 The generation config never sets `max_tokens`: a default that cuts answers short would do so in silence.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +17,11 @@ from octavo.server.openai.requests import ChatRequest, CompletionRequest, Genera
 
 COMPLETION_MAX_TOKENS = 16
 """OpenAI's default for completions; chat runs to the end of the context."""
+
+MAX_STOPS = 256
+"""Each is searched in every choice, a character at a time."""
+MAX_TEXT_LEN = 2**13
+"""Characters of all stop strings together, and of all bad words."""
 
 _SAME_NAME = (
     "n",
@@ -110,6 +115,7 @@ def _common(body: GenerationBody, defaults: Mapping[str, float | int]) -> dict[s
         if value is not None:
             values[name] = value
     values["stop"] = _stop_strings(body.stop)
+    _check_text_len("bad_words", body.bad_words or ())
     values["logit_bias"] = body.logit_bias or {}
     return values
 
@@ -118,12 +124,29 @@ def _stop_strings(stop: object) -> tuple[str, ...]:
     if stop is None:
         return ()
     if isinstance(stop, str):
-        return (stop,)
-    if isinstance(stop, list) and all(isinstance(text, str) for text in stop):
-        return tuple(stop)
-    raise InvalidParameterError(
-        "stop must be a string or a list of strings", parameter="stop", value=stop
-    )
+        stop = [stop]
+    if not isinstance(stop, list) or not all(isinstance(text, str) for text in stop):
+        raise InvalidParameterError(
+            "stop must be a string or a list of strings", parameter="stop", value=stop
+        )
+    if len(stop) > MAX_STOPS:
+        raise InvalidParameterError(
+            f"stop may hold at most {MAX_STOPS} strings; given: {len(stop)}",
+            parameter="stop",
+            value=len(stop),
+        )
+    _check_text_len("stop", stop)
+    return tuple(stop)
+
+
+def _check_text_len(name: str, texts: Sequence[str]) -> None:
+    length = sum(map(len, texts))
+    if length > MAX_TEXT_LEN:
+        raise InvalidParameterError(
+            f"{name} may have at most {MAX_TEXT_LEN} characters in all; given: {length}",
+            parameter=name,
+            value=length,
+        )
 
 
 def _check_options(body: GenerationBody) -> None:
