@@ -66,6 +66,11 @@ models: $(STAMPS)/octavo ## Fetch the models that the tests use
 wheel: $(STAMPS)/venv ## Build dist/octavo-*.whl, which installs without a compiler
 	rm -rf dist
 	$(BIN)/pip wheel --no-deps --wheel-dir dist .
+	@for wheel in dist/octavo-*.whl; do \
+		version="$$($(BIN)/python -c 'import sys; print("%d.%d (cp%d%d)" % (sys.version_info[:2] * 2))')"; \
+		echo; echo "$$PWD/$$wheel"; \
+		echo "It is for Python $$version on Linux x86-64. For another: make clean && make wheel PYTHON=python3.12"; \
+	done
 
 test-install: wheel ## Install the wheel in a fresh environment without a compiler and look at it
 	tools/test-install dist/octavo-*.whl
@@ -74,10 +79,17 @@ clean: ## Remove everything that make has made (not the model cache)
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	rm -f src/octavo/_C*.so
 
+# The scripts in .venv name its folder, and build/ names the sources' one: in a clone that was moved or copied both are
+# made again.
+ifneq ($(CURDIR),$(shell cat $(STAMPS)/venv 2> /dev/null))
+.PHONY: $(STAMPS)/venv
+endif
+
 $(STAMPS)/venv:
 	@PYTHON="$(PYTHON)" tools/preflight
+	rm -rf build
 	$(PYTHON) -m venv --clear $(VENV)
-	@mkdir -p $(STAMPS) && touch $@
+	@mkdir -p $(STAMPS) && pwd -P > $@
 
 $(STAMPS)/octavo: $(STAMPS)/venv $(SOURCES)
 	$(BIN)/pip install --editable .

@@ -117,9 +117,9 @@ def test_a_pool_beyond_the_machine_is_refused_and_one_beyond_now_is_warned_about
 def test_automatic_model_len_is_the_lower_limit_and_is_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    with caplog.at_level(logging.INFO, "octavo.resolve"):
+    with caplog.at_level(logging.DEBUG, "octavo.resolve"):
         assert resolved(cache=CacheConfig(num_blocks=1000)).max_model_len == 4096
-        assert not [r for r in caplog.records if r.levelno > logging.INFO]
+        assert not [r for r in caplog.records if r.levelno > logging.DEBUG]
         assert resolved(cache=CacheConfig(num_blocks=10)).max_model_len == 160
     warning = next(r.getMessage() for r in caplog.records if r.levelno == logging.WARNING)
     assert "160" in warning and "4096" in warning
@@ -150,7 +150,7 @@ def test_threads(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_every_choice_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO, "octavo.resolve"):
+    with caplog.at_level(logging.DEBUG, "octavo.resolve"):
         resolved()
     for name in ("dtype", "kv_cache_dtype", "num_threads", "num_blocks", "max_model_len"):
         assert f"{name}: " in caplog.text

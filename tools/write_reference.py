@@ -226,6 +226,7 @@ def models_page() -> str:
             f"`{m.name}`",
             f"`{m.file_name}`",
             f"{m.num_bytes:,}",
+            "yes" if m.has_chat_template else "no",
             f"[{m.license.name}]({m.license.url})",
         ]
         for m in NAMED_MODELS.values()
@@ -236,7 +237,9 @@ def models_page() -> str:
             NOTE,
             "A model is given as one of these names, as a path of a GGUF file or a Hugging Face folder, as a hub id "
             "`org/name`, or as a GGUF file of a hub id, `org/name:FILE.gguf` or `org/name:Q8_0`.\n",
-            _table(["name", "file", "bytes", "licence"], rows),
+            _table(["name", "file", "bytes", "chat", "licence"], rows),
+            "A model without *chat* is a base model: it continues text (`/v1/completions`, `octavo generate`). For conversations "
+            "it needs a template of yours: `--chat-template`.\n",
             f"- GGUF architectures: {_code(GGUF_FAMILIES)}",
             f"- GGUF number formats: {_code(quant.name for quant in QuantType)}",
             f"- Hugging Face architectures (safetensors): {_code(CONFIG_FAMILIES)}",

@@ -14,6 +14,7 @@
 #include "plan/memory.h"
 #include "plan/sampler.h"
 #include "plan/step.h"
+#include "plan/thread_pool.h"
 
 namespace octavo {
 
@@ -75,9 +76,10 @@ struct Worker {
   std::vector<BestToken> best;  // [kHeadRows] of the tiles that this thread has done
 };
 
-// A counter on its own cache line that hands out pieces of work.
-struct alignas(64) Claims {
-  std::atomic<int64_t> next{0};
+// Pieces of work handed out, and pieces done; each on its own cache line.
+struct Claims {
+  alignas(64) std::atomic<int64_t> next{0};
+  alignas(64) std::atomic<uint32_t> done{0};
 };
 
 class Op {
@@ -85,16 +87,21 @@ class Op {
   explicit Op(const char* name) : name_(name) {}
   virtual ~Op() = default;
 
-  // Every thread calls this once per step, between two barriers.
+  // Every thread calls this once per step, op after op. It returns when all of the op is done, by
+  // whichever threads; one that comes late finds nothing left to do and goes on. So no step waits
+  // for a thread that the system has taken away, unless it holds a piece of work.
   virtual void run(StepState& step, Worker& worker) = 0;
-  // Called by one thread before the step.
-  void reset() { claims_.next.store(0, std::memory_order_relaxed); }
+  // Called by one thread while no other is in the op.
+  void reset() {
+    claims_.next.store(0, std::memory_order_relaxed);
+    claims_.done.store(0, std::memory_order_relaxed);
+  }
   const char* name() const { return name_; }
 
  protected:
   // Calls body(task, next task or -1) for tasks 0 .. num_tasks - 1, shared among the threads in
-  // batches. The next batch is claimed before the present one is done, so that its weights can be
-  // prefetched.
+  // batches, and waits for all. The next batch is claimed before the present one is done, so that
+  // its weights can be prefetched.
   template <class Body>
   void for_tasks(int64_t num_tasks, int64_t batch, Body body) {
     int64_t begin = claims_.next.fetch_add(batch, std::memory_order_relaxed);
@@ -104,8 +111,12 @@ class Op {
       for (int64_t task = begin; task < end; ++task) {
         body(task, task + 1 < end ? task + 1 : after < num_tasks ? after : -1);
       }
+      const uint32_t count = static_cast<uint32_t>(end - begin);
+      const uint32_t before = claims_.done.fetch_add(count, std::memory_order_acq_rel);
+      if (before + count == num_tasks) claims_.done.notify_all();
       begin = after;
     }
+    wait_until(claims_.done, [num_tasks](uint32_t done) { return done == num_tasks; });
   }
   // Batches small enough to balance, large enough that claiming costs nothing.
   static int64_t batch_size(int64_t num_tasks, const Worker& worker) {

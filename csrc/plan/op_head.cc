@@ -44,11 +44,10 @@ class HeadNormOp final : public Op {
   HeadNormOp(std::shared_ptr<HeadState> head, const FloatVector& weight)
       : Op("head_norm"), head_(std::move(head)), weight_(weight) {}
 
-  void run(StepState& step, Worker& worker) override {
+  void run(StepState& step, Worker&) override {
     const OpContext& context = head_->context;
     const int64_t width = context.shape.padded_hidden();
     std::vector<float> normed(width);
-    worker.best.assign(kHeadRows, {-std::numeric_limits<float>::infinity(), 0, true});
     for_tasks(step.num_head_rows, 1, [&](int64_t row, int64_t) {
       const float* x = context.x + head_->request(step, row).row * width;
       context.kernels->rms_norm(x, weight_.data(), context.shape.norm_eps,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <limits>
 #include <stdexcept>
 #include <tuple>
 
@@ -149,7 +150,6 @@ void Plan::run_op(Op& op, Worker& worker) {
   const auto start =
       timed ? std::chrono::steady_clock::now() : std::chrono::steady_clock::time_point();
   op.run(step_, worker);
-  threads_.barrier(worker.index);
   if (timed) {
     const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
     profile_[op.name()] += taken.count();
@@ -158,20 +158,28 @@ void Plan::run_op(Op& op, Worker& worker) {
 
 void Plan::run(const StepInput& input, StepOutput& output) {
   prepare(input, output);
-  Op* const head[] = {head_.norm.get(), head_.logits.get(), head_.finish.get()};
   threads_.run([&](int t) {
     Worker& worker = workers_[t];
     for (const std::unique_ptr<Op>& op : ops_) run_op(*op, worker);
     for (int32_t first = 0; first < input.num_rows; first += kHeadRows) {
-      if (t == 0) {
-        step_.first_head_row = first;
-        step_.num_head_rows = std::min(kHeadRows, input.num_rows - first);
-        for (Op* op : head) op->reset();
+      if (first > 0) {  // the ops of the head are used again: all must have left them
+        threads_.barrier(t);
+        if (t == 0) start_head(first);
+        threads_.barrier(t);
       }
-      threads_.barrier(t);
-      for (Op* op : head) run_op(*op, worker);
+      for (Op* op : {head_.norm.get(), head_.logits.get(), head_.finish.get()}) {
+        run_op(*op, worker);
+      }
     }
   });
+}
+
+void Plan::start_head(int32_t first_row) {
+  step_.first_head_row = first_row;
+  step_.num_head_rows = std::min(kHeadRows, step_.input->num_rows - first_row);
+  for (Op* op : {head_.norm.get(), head_.logits.get(), head_.finish.get()}) op->reset();
+  const BestToken none{-std::numeric_limits<float>::infinity(), 0, true};
+  for (Worker& w : workers_) w.best.assign(kHeadRows, none);
 }
 
 void Plan::prepare(const StepInput& input, StepOutput& output) {
@@ -189,6 +197,7 @@ void Plan::prepare(const StepInput& input, StepOutput& output) {
   }
   split_attention(input);
   for (const std::unique_ptr<Op>& op : ops_) op->reset();
+  if (input.num_rows > 0) start_head(0);
 }
 
 void Plan::copy_blocks(const StepInput& input) {

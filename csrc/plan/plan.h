@@ -60,6 +60,7 @@ class Plan {
   Acts* acts_for(Role role, int reader);
   const FloatVector* vector_or_null(int number) const;
   void run_op(Op& op, Worker& worker);
+  void start_head(int32_t first_row);
   void copy_blocks(const StepInput& input);
   void prepare(const StepInput& input, StepOutput& output);
   void split_attention(const StepInput& input);

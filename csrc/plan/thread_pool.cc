@@ -1,34 +1,18 @@
 #include "plan/thread_pool.h"
 
-#include <sched.h>
-
 namespace octavo {
 namespace {
 
-// About 24 ns each on the machines measured.
-inline void pause() { __builtin_ia32_pause(); }
-
-// Pauses before giving the processor away inside a run: another process may need it to let the
-// thread that we wait for go on.
-constexpr int kSpinsInRun = 500;
-// Pauses between runs before sleeping; waking from sleep costs about 25 microseconds.
+// Pauses between runs before sleeping: the next step usually comes at once, and waking costs 25
+// microseconds.
 constexpr int kSpinsBetweenRuns = 8000;
-
-template <class Done>
-void spin_until(Done done) {
-  for (int i = 0; !done(); ++i) {
-    if (i < kSpinsInRun) {
-      pause();
-    } else {
-      sched_yield();
-    }
-  }
-}
+// Counters of different threads lie on different cache lines.
+constexpr int kStride = 16;
 
 }  // namespace
 
 ThreadPool::ThreadPool(int num_threads)
-    : size_(num_threads), arrived_(new Word[num_threads]), passed_(num_threads * 16, 0) {
+    : size_(num_threads), arrived_(new Word[num_threads]), passed_(num_threads * kStride, 0) {
   for (int t = 1; t < num_threads; ++t) threads_.emplace_back([this, t] { worker(t); });
 }
 
@@ -44,21 +28,32 @@ void ThreadPool::run(const std::function<void(int)>& body) {
   start_.value.fetch_add(1, std::memory_order_release);
   start_.value.notify_all();
   body(0);
-  barrier(0);  // nobody touches `body` or the step after this
+  wait_for_all(++passed_[0]);  // nobody touches `body` or the step after this
+}
+
+void ThreadPool::arrive(int thread, uint32_t epoch) {
+  arrived_[thread].value.store(epoch, std::memory_order_release);
+  arrived_[thread].value.notify_all();
+}
+
+void ThreadPool::wait_for_all(uint32_t epoch) {
+  for (int t = 1; t < size_; ++t) {
+    wait_until(arrived_[t].value, [epoch](uint32_t reached) { return reached == epoch; });
+  }
 }
 
 void ThreadPool::barrier(int thread) {
-  if (size_ == 1) return;
-  const uint32_t epoch = ++passed_[thread * 16];
-  if (thread != 0) {
-    arrived_[thread].value.store(epoch, std::memory_order_release);
-    spin_until([&] { return release_.value.load(std::memory_order_acquire) == epoch; });
-    return;
+  const uint32_t epoch = ++passed_[thread * kStride];
+  if (thread == 0) {
+    wait_for_all(epoch);
+    release_.value.store(epoch, std::memory_order_release);
+    release_.value.notify_all();
+  } else {
+    arrive(thread, epoch);
+    // The release may already be of a later barrier, never of an earlier one.
+    wait_until(release_.value,
+               [epoch](uint32_t passed) { return static_cast<int32_t>(passed - epoch) >= 0; });
   }
-  for (int t = 1; t < size_; ++t) {
-    spin_until([&] { return arrived_[t].value.load(std::memory_order_acquire) == epoch; });
-  }
-  release_.value.store(epoch, std::memory_order_release);
 }
 
 void ThreadPool::worker(int thread) {
@@ -66,7 +61,7 @@ void ThreadPool::worker(int thread) {
   while (true) {
     for (int i = 0; start_.value.load(std::memory_order_acquire) == seen; ++i) {
       if (i < kSpinsBetweenRuns) {
-        pause();
+        __builtin_ia32_pause();
       } else {
         start_.value.wait(seen, std::memory_order_acquire);
       }
@@ -74,7 +69,7 @@ void ThreadPool::worker(int thread) {
     ++seen;
     if (stop_.load(std::memory_order_relaxed)) return;
     (*body_)(thread);
-    barrier(thread);
+    arrive(thread, ++passed_[thread * kStride]);
   }
 }
 

@@ -2,6 +2,8 @@
 #ifndef OCTAVO_PLAN_THREAD_POOL_H_
 #define OCTAVO_PLAN_THREAD_POOL_H_
 
+#include <sched.h>
+
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -10,6 +12,27 @@
 #include <vector>
 
 namespace octavo {
+
+// Waits until done(value of word): spins for about as long as a wake-up takes, offers the processor
+// to others for a moment, then sleeps. Sleeping also tells the system that this core is free, so
+// that a thread that is waited for, and shares its core with another process, moves over. Whoever
+// changes the word so that others can go on calls notify_all.
+template <class Done>
+void wait_until(std::atomic<uint32_t>& word, Done done) {
+  constexpr int kPauses = 500;  // about 24 ns each on the machines measured
+  constexpr int kYields = 20;
+  for (int i = 0;; ++i) {
+    const uint32_t value = word.load(std::memory_order_acquire);
+    if (done(value)) return;
+    if (i < kPauses) {
+      __builtin_ia32_pause();
+    } else if (i < kPauses + kYields) {
+      sched_yield();
+    } else {
+      word.wait(value, std::memory_order_acquire);
+    }
+  }
+}
 
 // The caller is thread 0. Between runs the others spin for a short while, since the next step
 // usually comes at once, then sleep, so that an idle server uses no processor.
@@ -35,12 +58,14 @@ class ThreadPool {
   };
 
   void worker(int thread);
+  void arrive(int thread, uint32_t epoch);
+  void wait_for_all(uint32_t epoch);
 
   const int size_;
   Word start_;                       // number of runs begun; workers wait for it to grow
   Word release_;                     // barriers passed
-  std::unique_ptr<Word[]> arrived_;  // per thread: barriers reached
-  std::vector<uint32_t> passed_;     // per thread, its own: barriers passed
+  std::unique_ptr<Word[]> arrived_;  // per thread: barriers and ends of runs reached
+  std::vector<uint32_t> passed_;     // per thread, its own: the same
   const std::function<void(int)>* body_ = nullptr;
   std::atomic<bool> stop_{false};
   std::vector<std::thread> threads_;

@@ -118,8 +118,8 @@ def _resolve_dtypes(config: EngineConfig) -> tuple[str, str]:
         dtype = kv_cache_dtype = "float32"
     elif kv_cache_dtype == "auto":
         kv_cache_dtype = "float32" if dtype == "float32" else "bfloat16"
-    logger.info("dtype: %s (given: %s)", dtype, config.model.dtype)
-    logger.info("kv_cache_dtype: %s (given: %s)", kv_cache_dtype, config.cache.kv_cache_dtype)
+    logger.debug("dtype: %s (given: %s)", dtype, config.model.dtype)
+    logger.debug("kv_cache_dtype: %s (given: %s)", kv_cache_dtype, config.cache.kv_cache_dtype)
     return dtype, kv_cache_dtype
 
 
@@ -132,7 +132,7 @@ def _resolve_threads(given: int | None, machine: Machine) -> int:
         limit = machine.num_cpus if quota is None else min(machine.num_cpus, math.ceil(quota))
         chosen = min(given, limit)
     logger.log(
-        logging.INFO if given in (None, chosen) else logging.WARNING,
+        logging.DEBUG if given in (None, chosen) else logging.WARNING,
         "num_threads: %d (given: %s; %d CPUs, %d cores, CPU quota: %s)",
         chosen,
         given,
@@ -182,7 +182,7 @@ def _plan_memory(
         )
     if needed > available:
         logger.warning("%s will be needed, but %s are available now", _gib(needed), _gib(available))
-    logger.info("num_blocks: %d, %s (%s)", num_blocks, _gib(plan.pool), source)
+    logger.debug("num_blocks: %d, %s (%s)", num_blocks, _gib(plan.pool), source)
     return plan
 
 
@@ -190,7 +190,7 @@ def _resolve_model_len(given: int | None, model_limit: int, capacity: int) -> in
     """The longest sequence: a given value must fit both limits, an automatic one is the lower of them."""
     if given is None:
         chosen = min(model_limit, capacity)
-        level = logging.WARNING if chosen < model_limit else logging.INFO
+        level = logging.WARNING if chosen < model_limit else logging.DEBUG
         logger.log(
             level,
             "max_model_len: %d (the model allows %d tokens, the block pool holds %d)",

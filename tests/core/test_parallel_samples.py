@@ -131,3 +131,74 @@ def test_abort_ends_every_sequence_once(steps: int) -> None:
     rig.abort("a")
     assert rig.log["a"].finish_reasons == dict.fromkeys(range(3), FinishReason.ABORT)
     rig.check()
+
+
+def test_one_sequence_is_aborted_and_the_others_go_on() -> None:
+    rig = Rig(num_blocks=64)
+    request = make_request("a", prompt=6, n=3, max_tokens=9, ignore_eos=True)
+    rig.scheduler.add(request)
+    for _ in range(4):
+        rig.step()
+    before = rig.scheduler.usage().num_blocks_referenced
+    rig.abort_sequence("a", 1)
+    rig.check()
+    assert rig.scheduler.usage().num_blocks_referenced < before  # at once
+    assert rig.log["a"].finish_reasons == {1: FinishReason.ABORT}
+    assert all(len(rig.step().seqs) == 2 for _ in range(3))
+    rig.run()
+    outcome = rig.log["a"]
+    assert {i: len(tokens) for i, tokens in outcome.token_ids.items()} == {0: 9, 1: 4, 2: 9}
+    assert outcome.finish_reasons == {
+        0: FinishReason.LENGTH,
+        1: FinishReason.ABORT,
+        2: FinishReason.LENGTH,
+    }
+    assert outcome.end == RequestEndEvent("a", 6, 0, 0)
+
+
+def test_the_last_sequence_to_be_aborted_ends_the_request() -> None:
+    rig = Rig()
+    rig.scheduler.add(make_request("a", n=2, max_tokens=9, ignore_eos=True))
+    rig.step()
+    for index in (1, 0):
+        assert rig.log["a"].end is None
+        rig.abort_sequence("a", index)
+        rig.abort_sequence("a", index)  # has ended: nothing
+    assert rig.log["a"].end == RequestEndEvent("a", 5, 0, 0)
+    assert not rig.scheduler.has_work
+    rig.check()
+
+
+def test_a_sequence_without_a_token_is_not_aborted_by_itself() -> None:
+    rig = Rig(max_num_batched_tokens=8)
+    request = make_request("a", prompt=12, n=2, max_tokens=3, ignore_eos=True)
+    rig.scheduler.add(request)
+    rig.step()
+    for index in range(2):
+        rig.abort_sequence("a", index)
+    rig.abort_sequence("unknown", 5)
+    rig.run()
+    rig.check_answer(request)
+
+
+def test_a_preempted_sequence_is_aborted() -> None:
+    rig = Rig(num_blocks=5)
+    request = make_request("a", prompt=6, n=2, max_tokens=14, ignore_eos=True)
+    rig.scheduler.add(request)
+    while not rig.scheduler.usage().num_preemptions:
+        rig.step()
+    assert rig.scheduler.num_waiting == 1
+    rig.abort_sequence("a", 1)
+    rig.check()
+    assert rig.scheduler.num_waiting == 0
+    rig.run()
+    assert rig.log["a"].finish_reasons == {0: FinishReason.LENGTH, 1: FinishReason.ABORT}
+
+
+def test_a_sequence_is_aborted_within_a_step() -> None:
+    rig = Rig()
+    rig.scheduler.add(make_request("a", n=2, max_tokens=4, ignore_eos=True))
+    rig.step()
+    rig.step(lambda _: rig.abort_sequence("a", 0))
+    rig.run()
+    assert {i: len(tokens) for i, tokens in rig.log["a"].token_ids.items()} == {0: 1, 1: 4}

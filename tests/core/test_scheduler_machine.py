@@ -81,6 +81,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         )
         self.requests: list[Request] = []
         self.aborted: set[str] = set()
+        self.aborted_sequences: set[tuple[str, int]] = set()
 
     def expected_refusal(self, request: Request) -> type[UserError] | None:
         if request.prompt_len >= MAX_MODEL_LEN:
@@ -121,6 +122,20 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.aborted.add(request_id)
         self.rig.abort(request_id)
 
+    def abort_one_sequence(self, data: st.DataObject) -> None:
+        request = data.draw(st.sampled_from(self.requests))
+        index = data.draw(st.integers(0, request.params.n - 1))
+        outcome = self.rig.log.outcomes.get(request.request_id)
+        if outcome and index in outcome.token_ids and index not in outcome.finish_reasons:
+            self.aborted_sequences.add((request.request_id, index))
+        self.rig.abort_sequence(request.request_id, index)
+
+    @precondition(lambda self: self.requests)
+    @rule(data=st.data())
+    def abort_sequence(self, data: st.DataObject) -> None:
+        self.abort_one_sequence(data)
+        self.rig.check()
+
     @precondition(lambda self: self.requests)
     @rule(data=st.data())
     def abort(self, data: st.DataObject) -> None:
@@ -133,6 +148,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         def between(plan: StepPlan) -> None:
             for _ in range(count):
                 self.abort_one(data)
+                self.abort_one_sequence(data)
 
         self.rig.step(between)
 
@@ -145,7 +161,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             if request.request_id in self.aborted:
                 self.check_aborted(request)
             else:
-                self.rig.check_answer(request)
+                self.check_sequences(request)
                 self.check_prompt_logprobs(request)
 
     def check_aborted(self, request: Request) -> None:
@@ -155,6 +171,19 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert FinishReason.ABORT in outcome.finish_reasons.values()
         for index, tokens in outcome.token_ids.items():
             assert tokens == whole[index][0][: len(tokens)]
+
+    def check_sequences(self, request: Request) -> None:
+        """All have their whole answer, but those that were aborted by themselves."""
+        name = request.request_id
+        indices = [i for i in range(request.params.n) if (name, i) in self.aborted_sequences]
+        outcome = self.rig.log[name]
+        whole = expected_outputs(request, max_model_len=MAX_MODEL_LEN, end_token_ids=(0, 1))
+        for index in indices:
+            tokens = outcome.token_ids[index]
+            assert tokens == whole[index][0][: len(tokens)]
+            assert outcome.finish_reasons[index] is FinishReason.ABORT
+            outcome.token_ids[index], outcome.finish_reasons[index] = whole[index]
+        self.rig.check_answer(request)
 
     def check_prompt_logprobs(self, request: Request) -> None:
         prompt, num_top = request.prompt_token_ids, request.params.prompt_logprobs

@@ -122,7 +122,7 @@ async def test_prompt_logprobs_come_first(client: EngineClient) -> None:
         (["a"], {}, PromptError),
         ([1] * MAX_LEN, {}, ContextLengthError),
         ([1], {"logprobs": 21}, InvalidParameterError),
-        ([1], {"top_k": 2**70}, InvalidParameterError),
+        ([1], {"max_tokens": 2**70}, InvalidParameterError),
         ([1], {"stop": "\ud800"}, InvalidParameterError),
     ],
 )
@@ -143,6 +143,12 @@ async def test_the_errors_name_their_parameter(client: EngineClient) -> None:
     assert (caught.value.parameter, caught.value.value) == ("logprobs", 21)
 
 
+async def test_errors_of_the_engine_name_their_parameter_too(client: EngineClient) -> None:
+    with pytest.raises(InvalidParameterError, match="max-num-seqs") as caught:
+        await generated(client, "a", [1], SamplingParams(n=10_000))
+    assert caught.value.parameter == "n"
+
+
 async def test_a_request_id_in_use_is_refused_and_the_first_goes_on(client: EngineClient) -> None:
     async with client.generate("a", [1], GREEDY) as stream:
         with pytest.raises(InvalidParameterError, match="request_id"):
@@ -159,6 +165,31 @@ async def test_leaving_aborts(client: EngineClient) -> None:
         assert client.stats.num_running == 1
     await until(lambda: is_idle(client))
     assert client.stats.num_generation_tokens < 400
+
+
+async def test_a_sequence_is_aborted_and_the_others_go_on(client: EngineClient) -> None:
+    params = SamplingParams(n=3, seed=7, max_tokens=200, ignore_eos=True)
+    tokens = dict.fromkeys(range(3), 0)
+    reasons: dict[int, str] = {}
+    end = None
+    async with client.generate("a", [Order.DAWDLE, 1], params) as stream:
+        async for item in stream:
+            if isinstance(item, SequenceOutput):
+                tokens[item.index] += len(item.token_ids)
+                if item.finish_reason:
+                    assert item.index not in reasons
+                    reasons[item.index] = item.finish_reason
+                elif item.index == 1:
+                    stream.abort_sequence(1)
+                    stream.abort_sequence(1)  # once more: nothing
+            elif isinstance(item, RequestEnd):
+                end = item
+    assert reasons == {0: "length", 1: "abort", 2: "length"}
+    assert (tokens[0], tokens[2]) == (200, 200)
+    assert tokens[1] < 100
+    assert end == RequestEnd("a", 2)
+    assert client.stats.num_generation_tokens < 500
+    assert is_idle(client)
 
 
 async def test_200_vanishing_clients_leave_nothing(client: EngineClient) -> None:

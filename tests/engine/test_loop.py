@@ -266,3 +266,17 @@ def test_close_closes_the_runner() -> None:
     runner = FakeRunner(32, 4)
     make_engine(runner).close()
     assert runner.is_closed
+
+
+def test_one_sequence_is_aborted() -> None:
+    engine = make_engine()
+    engine.submit(submit("a", [1, 2], max_tokens=6, n=2, temperature=1.0))
+    engine.step()
+    (output,) = engine.abort_sequence("a", 1).sequences
+    assert (output.index, output.token_ids, output.finish_reason) == (1, [], "abort")
+    outputs = run(engine)
+    assert len(tokens_of(outputs, "a", 0)) == 5
+    assert tokens_of(outputs, "a", 1) == []
+    assert ends_of(outputs) == {"a": RequestEnd("a", 2)}
+    assert engine.abort_sequence("a", 0).sequences == []
+    assert engine.stats.num_blocks_referenced == 0

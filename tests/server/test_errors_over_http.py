@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import re
 import socket
 from typing import Any
 from urllib.parse import urlsplit
@@ -97,6 +98,29 @@ def test_a_body_that_is_too_large(http: httpx.Client, sends_length: bool) -> Non
     probe(http)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("stop_token_ids", [5] * 4097),
+        ("bad_words", ["a"] * 1025),
+        ("bad_words", ["a" * 8193]),
+        ("stop", ["a"] * 257),
+        ("stop", "a" * 8193),
+        ("stop", ["a" * 4097, "b" * 4096]),
+    ],
+)
+def test_what_would_make_everyone_wait(http: httpx.Client, name: str, value: object) -> None:
+    error = error_of(http.post("/v1/completions", json={"prompt": "x", name: value}), 400)
+    assert error["param"] == name
+    assert re.search("at most [0-9]+", error["message"])
+    probe(http)
+
+
+def test_more_fields_than_anyone_needs(http: httpx.Client) -> None:
+    response = http.post("/v1/completions", json={f"f{i}": 1 for i in range(1001)})
+    assert "at most 1000 fields; given: 1001" in error_of(response, 400)["message"]
+
+
 def test_a_nesting_bomb(http: httpx.Client) -> None:
     body = b'{"messages":' + b"[" * 90_000
     headers = {"content-type": "application/json"}
@@ -122,7 +146,16 @@ def test_a_nesting_bomb(http: httpx.Client) -> None:
         ("priority", 5, "priority"),
         ("suffix", "x", "suffix"),
         ("seed", 10**30, "seed"),
-        ("top_k", 10**30, None),
+        ("max_tokens", 10**30, "max_tokens"),
+        ("n", 257, "n"),
+        ("temperature", 1e31, "temperature"),
+        ("repetition_penalty", 1e300, "repetition_penalty"),
+        ("repetition_penalty", 1e-300, "repetition_penalty"),
+        ("logit_bias", {"1_0": 1}, "logit_bias"),
+        ("logit_bias", {"05": 1}, "logit_bias"),
+        ("logit_bias", {" 5": 1}, "logit_bias"),
+        ("logit_bias", {"9" * 4000: 1}, "logit_bias"),
+        ("priority", 2**63, "priority"),
     ],
 )
 def test_wrong_values(http: httpx.Client, name: str, value: object, param: str | None) -> None:

@@ -11,14 +11,14 @@ from octavo.errors import (
     PromptError,
     UnsupportedParameterError,
 )
+from octavo.server.openai.limits import MAX_CHOICES
 from octavo.server.openai.prompts import (
-    MAX_CHOICES,
     check_not_empty,
     check_token_ids,
     parse_prompts,
 )
 from octavo.server.openai.requests import ChatRequest, CompletionRequest
-from octavo.server.openai.sampling import chat_params, completion_params, fit_to_context
+from octavo.server.openai.sampling import chat_params, completion_params, max_tokens_in_context
 
 DEFAULTS: dict[str, float | int] = {"temperature": 0.6, "top_k": 20, "repetition_penalty": 1.1}
 
@@ -158,8 +158,7 @@ def test_best_of_n_and_text_format_ask_for_nothing() -> None:
 def test_max_tokens_fits_the_context(
     wanted: int | None, prompt: int, default: int | None, expected: int
 ) -> None:
-    params = SamplingParams(max_tokens=wanted)
-    assert fit_to_context(params, prompt, 100, default).max_tokens == expected
+    assert max_tokens_in_context(wanted, prompt, 100, default) == expected
 
 
 @pytest.mark.parametrize(
@@ -170,7 +169,7 @@ def test_more_than_the_context_is_refused(
     wanted: int | None, prompt: int, total: int, completion_tokens: int
 ) -> None:
     with pytest.raises(ContextLengthError) as caught:
-        fit_to_context(SamplingParams(max_tokens=wanted), prompt, 100, 16)
+        max_tokens_in_context(wanted, prompt, 100, 16)
     assert str(caught.value) == (
         "This model's maximum context length is 100 tokens. However, you requested "
         f"{total} tokens ({prompt} in the messages, {completion_tokens} in the completion). "

@@ -74,6 +74,10 @@ class Rig:
         """Abort, between steps or within one."""
         self.log.add(self.scheduler.abort(request_id))
 
+    def abort_sequence(self, request_id: str, index: int) -> None:
+        """Abort one sequence of a request, between steps or within one."""
+        self.log.add(self.scheduler.abort_sequence(request_id, index))
+
     def check(self) -> None:
         """Books add up, and an idle scheduler holds nothing."""
         self.scheduler.check_integrity()

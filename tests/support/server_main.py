@@ -6,6 +6,7 @@ import sys
 import msgspec
 
 from octavo.config import EngineConfig, ServerConfig
+from octavo.errors import OctavoError
 from octavo.server.serve import serve
 
 
@@ -22,11 +23,14 @@ if __name__ == "__main__":
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     start = msgspec.json.decode(sys.stdin.buffer.read(), type=Start)
-    sys.exit(
-        serve(
+    try:
+        exit_code = serve(
             start.engine,
             start.server,
             engine_module=start.engine_module,
             on_ready=lambda url, ready: logging.info("ready at %s: %s", url, ready.model),
         )
-    )
+    except OctavoError as error:  # as the command line does
+        sys.stderr.write(f"octavo: {error}\n")
+        exit_code = 2
+    sys.exit(exit_code)

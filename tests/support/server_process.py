@@ -1,15 +1,17 @@
 """Real servers for tests: a front end process and its engine process, ended by their ids whatever the test does."""
 
 import contextlib
+import functools
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -131,9 +133,10 @@ def running_server(
     *,
     engine_module: str = "octavo.engine.process",
     wait: bool = True,
+    limits: Mapping[int, int] | None = None,
     **server: Any,
 ) -> Iterator[RunningServer]:
-    """A server on a free loopback port. Fields in `server` go to `ServerConfig`."""
+    """A server on a free loopback port. Fields in `server` go to `ServerConfig`; `limits` are soft RLIMIT_ values."""
     options: dict[str, Any] = {
         "port": _free_port(),
         "served_model_names": (MODEL_NAME,),
@@ -154,6 +157,7 @@ def running_server(
                 stdout=output,
                 stderr=output,
                 env=environment,
+                preexec_fn=functools.partial(_set_limits, limits or {}),
             )
         assert process.stdin is not None
         with process.stdin as pipe:
@@ -165,6 +169,11 @@ def running_server(
             yield running
         finally:
             running.kill()
+
+
+def _set_limits(limits: Mapping[int, int]) -> None:
+    for kind, value in limits.items():
+        resource.setrlimit(kind, (value, resource.getrlimit(kind)[1]))
 
 
 def _free_port() -> int:

@@ -45,5 +45,6 @@ def make_named_model(
         num_bytes=len(whole),
         sha256=sha256 or hashlib.sha256(whole).hexdigest(),
         license=license,
+        has_chat_template=False,
         parts=tuple(parts),
     )

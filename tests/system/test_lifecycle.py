@@ -1,10 +1,12 @@
 """From the first connection to the exit code."""
 
 import os
+import resource
 import signal
 import socket
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 from urllib.parse import urlsplit
@@ -12,6 +14,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
+from octavo.config import Backend
 from support.answers import COMPLETIONS, complete, script
 from support.raw_stream import RawStream
 from support.scripted_engine import MODULE as SCRIPTED
@@ -139,16 +142,16 @@ def test_an_idle_keep_alive_connection_does_not_delay_the_exit(merged_model: Pat
 def test_an_address_in_use_is_an_error(tiny_model: Path, scripted: RunningServer) -> None:
     taken = urlsplit(scripted.url).port
     with running_server(tiny_config(tiny_model), wait=False, port=taken) as server:
-        assert server.process.wait(timeout=20) == 1
+        assert server.process.wait(timeout=20) == 2
         assert f"cannot listen on 127.0.0.1:{taken}" in server.log_text()
 
 
 def test_a_model_that_cannot_be_loaded_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     with running_server(tiny_config(tmp_path), wait=False) as server:
-        assert server.process.wait(timeout=20) == 1
-        assert "the model cannot be served" in server.log_text()
-        assert str(tmp_path) in server.log_text()
+        assert server.process.wait(timeout=20) == 2
+        assert f"octavo: {tmp_path}" in server.log_text()
+        assert "ERROR" not in server.log_text()  # said once
 
 
 def test_a_broken_tokenizer_is_an_error(tiny_model: Path, tmp_path: Path) -> None:
@@ -156,7 +159,7 @@ def test_a_broken_tokenizer_is_an_error(tiny_model: Path, tmp_path: Path) -> Non
         (tmp_path / file.name).write_bytes(file.read_bytes())
     (tmp_path / "tokenizer.json").write_text("{")
     with running_server(tiny_config(tmp_path), wait=False) as server:
-        assert server.process.wait(timeout=20) == 1
+        assert server.process.wait(timeout=20) == 2
         assert "tokenizer" in server.log_text()
 
 
@@ -171,3 +174,46 @@ def test_only_loopback_is_bound(scripted: RunningServer) -> None:
 
 def test_ctrl_c_reaches_the_front_end_only(scripted: RunningServer) -> None:
     assert os.getsid(scripted.process.pid) != os.getsid(scripted.engine_pid())
+
+
+BROKEN_ENVIRONMENTS: dict[str, tuple[dict[str, str], dict[str, int], str]] = {
+    "an instruction set that does not exist": (
+        {"OCTAVO_ISA": "quantum"},
+        {},
+        "OCTAVO_ISA must be one of",
+    ),
+    "a context beyond the pool": (
+        {},
+        {"num_blocks": 1, "max_model_len": 32},
+        "max_model_len must be at most 16",
+    ),
+    "a context beyond the model": (
+        {},
+        {"max_model_len": 100_000},
+        "max_model_len must be at most 512",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN_ENVIRONMENTS)
+def test_what_only_the_engine_can_know_is_one_line_too(
+    tiny_model: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment, settings, message = BROKEN_ENVIRONMENTS[name]
+    for key, value in environment.items():
+        monkeypatch.setenv(key, value)
+    config = replace(tiny_config(tiny_model, **settings), backend=Backend.NATIVE)
+    with running_server(config, wait=False) as server:
+        assert server.process.wait(timeout=20) == 2
+        log = server.log_text()
+        assert message in log.splitlines()[-1]
+        assert "Traceback" not in log
+
+
+def test_memory_that_is_not_there_is_named(tiny_model: Path) -> None:
+    config = replace(tiny_config(tiny_model, num_blocks=400_000), backend=Backend.NATIVE)
+    with running_server(config, wait=False, limits={resource.RLIMIT_AS: 1 << 30}) as server:
+        assert server.process.wait(timeout=20) == 2
+        log = server.log_text()
+        assert "there is not enough memory; in bytes: " in log.splitlines()[-1]
+        assert "Traceback" not in log

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from octavo.checkpoints.named_models import NAMED_MODELS
 from octavo.errors import (
     InvalidParameterError,
     TemplateError,
@@ -143,6 +144,16 @@ def test_a_base_model_has_none(gemma: Tokenizer, gemma_path: Path) -> None:
     given_one = load_chat_template(gemma_path, PRINTS_ANY_ROLE, gemma)
     assert given_one is not None
     assert given_one.render([message("user", "x")]) == "<bos><user>x<eos><assistant>"
+
+
+def test_named_models_say_whether_they_can_chat(
+    smollm2: Tokenizer, smollm2_path: Path, gemma: Tokenizer, gemma_path: Path
+) -> None:
+    found = {
+        "smollm2": load_chat_template(smollm2_path, None, smollm2) is not None,
+        "gemma3-270m": load_chat_template(gemma_path, None, gemma) is not None,
+    }
+    assert found == {name: model.has_chat_template for name, model in NAMED_MODELS.items()}
 
 
 def test_where_templates_come_from(tmp_path: Path) -> None:

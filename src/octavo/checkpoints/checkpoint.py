@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from octavo.checkpoints.gguf import read_gguf
+from octavo.checkpoints.model_folder import check_model_folder
 from octavo.checkpoints.safetensors import read_safetensors_folder
 from octavo.checkpoints.tensor import Tensor
-from octavo.errors import CheckpointError
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,6 @@ class Checkpoint:
 def open_checkpoint(path: Path) -> Checkpoint:
     """Open a GGUF file or a Hugging Face folder. Raises CheckpointError naming file and field or tensor."""
     if path.is_dir():
-        if not (path / "config.json").exists():
-            raise CheckpointError(f"{path}: a model is a GGUF file or a folder with a config.json")
+        check_model_folder(path)
         return Checkpoint(path, "safetensors", *read_safetensors_folder(path))
     return Checkpoint(path, "gguf", *read_gguf(path))

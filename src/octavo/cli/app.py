@@ -18,6 +18,8 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    # `--max_model_len` is `--max-model-len`, as in vLLM.
+    context_settings={"token_normalize_func": lambda name: name.replace("_", "-")},
     rich_markup_mode=None,  # whole option names, ready to copy, whatever the terminal's width
 )
 app.command()(serve)

@@ -2,6 +2,7 @@
 
 import typer
 
+from octavo.cli.benchmarks.kernels import kernels
 from octavo.cli.benchmarks.latency import latency
 from octavo.cli.benchmarks.serve import serve
 from octavo.cli.benchmarks.throughput import throughput
@@ -10,6 +11,7 @@ bench_app = typer.Typer(help="Measure speed.", no_args_is_help=True)
 bench_app.command()(throughput)
 bench_app.command()(latency)
 bench_app.command()(serve)
+bench_app.command()(kernels)
 
 
 @bench_app.callback()

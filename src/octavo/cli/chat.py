@@ -16,7 +16,15 @@ if TYPE_CHECKING:
 
 Messages = list[dict[str, str]]
 
-HINT = "Ctrl-C stops an answer, /reset begins anew, Ctrl-D ends."
+MAX_TOKENS = 512
+"""Without --max-tokens: a small model that has lost its way would fill the whole context."""
+HINT = "Ctrl-C stops an answer, /reset begins anew, Ctrl-D ends; /help says more."
+HELP = """/reset           forget the conversation and begin anew
+/exit, /quit     end (so does Ctrl-D)
+/help            show this
+Ctrl-C           stop an answer
+Everything else is a message to the model."""
+ENDINGS = ("/exit", "/quit", "/bye")
 
 
 @takes_flags(*ALONE_FLAGS, Group.SAMPLING, "--chat-template")
@@ -35,6 +43,7 @@ def chat(
 
     opening: Messages = [{"role": "system", "content": system}] if system else []
     template = settings.server().chat_template
+    settings.check_sampling(MAX_TOKENS)
     with open_local(model, settings, template) as local:
         messages = [*opening]
         local.chat_prompt([*messages, {"role": "user", "content": "Hello"}])  # fails now or never
@@ -43,8 +52,14 @@ def chat(
 
             note(f"{model}. {HINT}")
         while (line := _read_line()) is not None:
+            if line in ENDINGS:
+                break
             if line == "/reset":
                 messages = [*opening]
+            elif line == "/help":
+                note(HELP)
+            elif line.startswith("/"):
+                note(f"there is no command {line.split()[0]}; /help lists those there are")
             elif line:
                 messages = _turn(local, settings, messages, line)
 
@@ -55,7 +70,7 @@ def _turn(local: "LocalModel", settings: Settings, messages: Messages, line: str
     answer: list[str] = []
     try:
         prompt = local.chat_prompt(asked)
-        params = local.sampling(settings, None)
+        params = local.sampling(settings, MAX_TOKENS, is_chat=True)
         for delta, _ in local.answer(prompt, params):
             typer.echo(delta.text, nl=False)
             answer.append(delta.text)

@@ -17,6 +17,19 @@ if TYPE_CHECKING:
     from octavo.models.model import Model
     from octavo.resolve import ResolvedConfig
 
+_LABELS = {
+    "tokenization_equal": "tokenization equal, vs golden",
+    "tokenization_differences": "tokenization differences, vs golden",
+    "greedy_identical": "greedy identical, vs golden",
+    "greedy_identical_cases": "greedy identical cases, vs golden",
+    "max_logprob_diff": "max logprob diff (nat), vs golden",
+    "mean_kl": "mean KL (nat), vs float32",
+    "top1_agreement": "top-1 agreement, vs float32",
+    "num_steps": "steps compared",
+    "kv_cache_dtype": "kv cache dtype",
+}
+"""What people read for the names of the JSON: against what each number is measured."""
+
 eval_app = typer.Typer(help="Measure how right answers are.", no_args_is_help=True)
 
 
@@ -62,6 +75,8 @@ def golden(
         "greedy_identical": agreement.greedy_identical_cases == len(wanted.cases),
         **asdict(agreement),
     }
+    if output is Output.TEXT:
+        report = {_LABELS.get(name, name): value for name, value in report.items()}
     print_result(report, output)
 
 

@@ -150,11 +150,12 @@ FLAGS: tuple[Flag, ...] = (
     Flag("--enable-log-requests", "server.log_requests", Group.SERVER, Reads.SWITCH,
          "Log one line for each request, never its text."),
     Flag("--max-tokens", "sampling.max_tokens", Group.SAMPLING, Reads.COUNT,
-         "Most tokens to generate."),
+         "Most tokens to generate [default: 256; in octavo chat 512]."),
     Flag("--min-tokens", "sampling.min_tokens", Group.SAMPLING, Reads.COUNT,
          "Tokens to generate before an end token may come."),
     Flag("--temperature", "sampling.temperature", Group.SAMPLING, Reads.REAL,
-         "0 always takes the most likely token."),
+         "0 always takes the most likely token [default: the model's own; if it has none, 0.2 with "
+         "--top-p 0.9 in conversations, else 1]."),
     Flag("--top-p", "sampling.top_p", Group.SAMPLING, Reads.REAL,
          "Draw from the most likely tokens that together have this probability."),
     Flag("--top-k", "sampling.top_k", Group.SAMPLING, Reads.INTEGER,
@@ -179,6 +180,9 @@ ALONE_FLAGS = (
     "--max-num-batched-tokens",
 )  # fmt: skip
 """Flags of commands that run a model for one user."""
+
+CHAT_SAMPLING: Mapping[str, float] = {"temperature": 0.2, "top_p": 0.9}
+"""Of conversations, where neither the user nor the model's authors set a temperature: small models wander at 1."""
 
 _SECTIONS: Mapping[str, type] = {
     "model": ModelConfig,
@@ -219,12 +223,24 @@ class Settings:
 
     def sampling(self, defaults: Mapping[str, Any]) -> SamplingParams:
         """Sampling options: those given, else `defaults`. Raises InvalidParameterError."""
-        given = {
+        return SamplingParams(**{**defaults, **self._given_sampling()})
+
+    def chat_defaults(self, model_defaults: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The defaults of a conversation: CHAT_SAMPLING unless the user or the model's authors set a temperature."""
+        if "temperature" in model_defaults or "temperature" in self._given_sampling():
+            return model_defaults
+        return {**CHAT_SAMPLING, **model_defaults}
+
+    def check_sampling(self, max_tokens: int) -> None:
+        """Raise InvalidParameterError now for options that no model could use."""
+        self.sampling({"max_tokens": max_tokens})
+
+    def _given_sampling(self) -> dict[str, Any]:
+        return {
             name: value
             for name, value in self.values.get("sampling", {}).items()
             if value not in (None, ())
         }
-        return SamplingParams(**{**defaults, **given})
 
 
 def takes_flags(*wanted: Group | str) -> Callable[[Callable[..., None]], Callable[..., None]]:

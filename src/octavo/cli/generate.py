@@ -9,7 +9,7 @@ from octavo.cli.pull import MODEL_HELP
 from octavo.cli.terminal import Output, OutputOption, print_json
 from octavo.config import DEFAULT_MODEL
 from octavo.core.sampling_params import SamplingParams
-from octavo.errors import ConfigError
+from octavo.errors import ConfigError, PromptError
 
 if TYPE_CHECKING:
     from octavo.cli.local import LocalModel
@@ -36,12 +36,15 @@ def generate(
     template = settings.server().chat_template
     if template is not None and not chat:
         raise ConfigError("--chat-template has no effect without --chat")
+    if not prompt:
+        raise PromptError("the prompt is empty: give a text to continue")
+    settings.check_sampling(MAX_TOKENS)
     with open_local(model, settings, template) as local:
         if chat:
             token_ids = local.chat_prompt([{"role": "user", "content": prompt}])
         else:
             token_ids = local.tokenizer.encode(prompt)
-        params = local.sampling(settings, MAX_TOKENS)
+        params = local.sampling(settings, MAX_TOKENS, is_chat=chat)
         if output is Output.TEXT:
             for delta, _ in local.answer(token_ids, params):
                 typer.echo(delta.text, nl=False)

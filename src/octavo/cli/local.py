@@ -31,9 +31,14 @@ class LocalModel:
         self.name = built.model.name
         self.tokenizer = assets.tokenizer
 
-    def sampling(self, settings: Settings, max_tokens: int | None) -> SamplingParams:
+    def sampling(
+        self, settings: Settings, max_tokens: int, *, is_chat: bool = False
+    ) -> SamplingParams:
         """What the flags say, else what the model's authors recommend. Raises InvalidParameterError."""
-        return settings.sampling({**self._assets.sampling_defaults, "max_tokens": max_tokens})
+        defaults = self._assets.sampling_defaults
+        if is_chat:
+            defaults = settings.chat_defaults(defaults)
+        return settings.sampling({**defaults, "max_tokens": max_tokens})
 
     def chat_prompt(self, messages: Sequence[dict[str, Any]]) -> list[int]:
         """The token ids of a conversation whose next turn is the model's. Raises TemplateError."""

@@ -13,10 +13,11 @@ import typer
 
 from octavo.checkpoints.locate import check_revision, is_local, locate
 from octavo.checkpoints.model_download import pull as pull_named
+from octavo.checkpoints.model_folder import check_model_folder
 from octavo.checkpoints.named_models import NAMED_MODELS, NamedModel, license_is_accepted
 from octavo.cli.terminal import Output, OutputOption, note, print_json, progress_bar
 from octavo.config import DEFAULT_MODEL, EngineConfig
-from octavo.errors import ConfigError
+from octavo.errors import ConfigError, DownloadError
 
 MODEL_HELP = "A name (smollm2, gemma3-270m), a path, a hub id org/name, or org/name:FILE.gguf."
 
@@ -64,13 +65,22 @@ def fetch(
     named = NAMED_MODELS.get(model)
     if named is None and sources:
         raise ConfigError(f"--from is for {', '.join(NAMED_MODELS)}; given: {model}")
+    for source in sources:
+        if not source.exists():
+            raise DownloadError(f"--from: there is no file {source}")
     if is_local(model):
-        return locate(model, download=False)
+        if sources:
+            note(f"{model} is already fetched; --from not used")
+        path = locate(model, download=False)
+        if path.is_dir():
+            check_model_folder(path)
+        return path
     with sigterm_cleans_up():
         if named is None:
             return locate(model, revision=revision)  # the hub's client has bars of its own
-        note(f"{named.name} is under: {named.license.name} ({named.license.url})")
         accept_license = accept_license or _is_agreed(named)
+        if accept_license or license_is_accepted(named):  # else the refusal names it
+            note(f"{named.name} is under: {named.license.name} ({named.license.url})")
         with progress_bar() as progress:
             return pull_named(
                 named, sources=sources, accept_license=accept_license, progress=progress

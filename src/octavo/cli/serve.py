@@ -4,15 +4,17 @@ import http.client
 import json
 import logging
 import shlex
+import sys
 import threading
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
 import typer
 
 from octavo.cli.flags import Group, Settings, takes_flags
 from octavo.cli.pull import MODEL_HELP, with_fetched_model
+from octavo.cli.request_flags import refuses_sampling_flags
 from octavo.cli.vllm_flags import accepts_vllm_flags
 from octavo.config import DEFAULT_MODEL
 from octavo.errors import ConfigError
@@ -22,8 +24,12 @@ if TYPE_CHECKING:
     from octavo.engine.messages import Ready
 
 ASK_TIMEOUT_S = 10.0
+MAX_TOKENS = 64
+"""Of the answers to what the greeting suggests."""
+MIB = 1024**2
 
 
+@refuses_sampling_flags
 @accepts_vllm_flags
 @takes_flags(Group.MODEL, Group.MEMORY, Group.SERVER)
 def serve(
@@ -59,52 +65,88 @@ def _choose(argument: str | None, flag: str | None) -> str:
 
 
 def _announce(url: str, ready: "Ready", name: str) -> None:
-    """Say what is served and how to ask it, from a thread: the server answers one of its questions."""
-    threading.Thread(target=lambda: typer.echo(greeting(url, ready, name, can_chat(url)))).start()
+    """Say what is served and how to ask it, from a thread: the server answers some of its questions."""
+    threading.Thread(target=lambda: typer.echo(_greeting(url, ready, name))).start()
 
 
-def greeting(url: str, ready: "Ready", name: str, is_chat: bool) -> str:
+def _greeting(url: str, ready: "Ready", name: str) -> str:
     """What is served, and two ways to ask it, ready to paste."""
+    is_chat = True
+    ask: dict[str, Any] = {"messages": [{"role": "user", "content": "Hello!"}]}
+    num_tokens = count_tokens(url, ask)
+    if num_tokens is None:
+        is_chat = False
+        ask = {"prompt": "Once upon a time"}
+        num_tokens = count_tokens(url, ask) or 0
+    room = max(1, ready.max_model_len - num_tokens)
+    lines = (*what_is_served(url, ready, name), "", *ways_to_ask(url, name, ask, is_chat, room))
+    return "\n".join(lines)
+
+
+def what_is_served(url: str, ready: "Ready", name: str) -> list[str]:
+    """The model, its limits and its memory."""
     capacity = ready.num_blocks * ready.block_size
-    ledger = ", ".join(f"{line.name} {line.num_bytes / GIB:.2f} GiB" for line in ready.ledger)
-    ask: dict[str, object]
+    kv_cache = sum(line.num_bytes for line in ready.ledger if line.name == "kv cache")
+    ledger = [
+        f"{line.name} {size(line.num_bytes)}" for line in ready.ledger if line.name != "kv cache"
+    ]
+    sequences = counted(capacity // ready.max_model_len, "sequence")
+    return [
+        f"octavo serves {name} on {url}",
+        f"  {ready.dtype} weights, {ready.kv_cache_dtype} cache, {ready.isa}, "
+        f"{counted(ready.num_threads, 'thread')}",
+        f"  {counted(ready.num_blocks, 'page')} of {ready.block_size} = "
+        f"{counted(capacity, 'token')}, {sequences} of {ready.max_model_len:,}",
+        f"  {', '.join(ledger)}",
+        f"  kv cache taken as needed, at most {size(kv_cache)}",
+    ]
+
+
+def ways_to_ask(url: str, name: str, ask: dict[str, Any], is_chat: bool, room: int) -> list[str]:
+    """A line for curl and one for the openai package. `room`: tokens that an answer may have."""
     if is_chat:
         path, call, answer = "chat/completions", "chat.completions.create", "message.content"
-        ask = {"messages": [{"role": "user", "content": "Hello!"}]}
     else:
         path, call, answer = "completions", "completions.create", "text"
-        ask = {"prompt": "Once upon a time"}
-    ask = {"model": name, **ask, "max_tokens": 64}
+    ask = {"model": name, **ask, "max_tokens": min(MAX_TOKENS, room)}
     # JSON of these is Python too.
     arguments = ", ".join(f"{key}={json.dumps(value)}" for key, value in ask.items())
     python = (
         f'from openai import OpenAI; client = OpenAI(base_url="{url}/v1", api_key="none"); '
         f"print(client.{call}({arguments}).choices[0].{answer})"
     )
-    return "\n".join(
-        (
-            f"octavo serves {name} on {url}",
-            f"  {ready.dtype} weights, {ready.kv_cache_dtype} cache, {ready.isa}, {ready.num_threads} threads",
-            f"  {ready.num_blocks:,} pages of {ready.block_size} = {capacity:,} tokens, "
-            f"{capacity // ready.max_model_len:,} sequences of {ready.max_model_len:,}",
-            f"  {ledger}",
-            "",
-            f"curl {url}/v1/{path} -H 'Content-Type: application/json' -d {shlex.quote(json.dumps(ask))}",
-            "",
-            f"python -c {shlex.quote(python)}",
-        )
-    )
+    return [
+        f"curl {url}/v1/{path} -H 'Content-Type: application/json' -d {shlex.quote(json.dumps(ask))}",
+        "",
+        "# with OpenAI's package (pip install openai):",
+        f"{shlex.quote(sys.executable)} -c {shlex.quote(python)}",
+    ]
 
 
-def can_chat(url: str) -> bool:
-    """Whether the served model has a chat template. Asks /tokenize, which says so without computing anything."""
+def count_tokens(url: str, prompt: dict[str, Any]) -> int | None:
+    """Tokens of a prompt or conversation, from /tokenize; None if the model cannot take it: it has no chat template."""
     address = urlsplit(url)
     connection = http.client.HTTPConnection(
         address.hostname or "", address.port, timeout=ASK_TIMEOUT_S
     )
     try:
-        body = json.dumps({"messages": [{"role": "user", "content": "Hello!"}]})
-        connection.request("POST", "/tokenize", body, {"Content-Type": "application/json"})
-        return connection.getresponse().status == http.client.OK
+        headers = {"Content-Type": "application/json"}
+        connection.request("POST", "/tokenize", json.dumps(prompt), headers)
+        response = connection.getresponse()
+        if response.status != http.client.OK:
+            return None
+        return int(json.load(response)["count"])
     finally:
         connection.close()
+
+
+def size(num_bytes: int) -> str:
+    """Bytes for people: GiB, or MiB where that would be next to nothing."""
+    if num_bytes < GIB // 10:
+        return f"{num_bytes / MIB:.3g} MiB"
+    return f"{num_bytes / GIB:.2f} GiB"
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 page`, `2,000 pages`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -42,13 +42,10 @@ def print_result(report: Mapping[str, Any], output: Output) -> None:
 
 def print_table(rows: Mapping[str, Any]) -> None:
     """Names and values on stdout, for people."""
-    from rich.console import Console  # only a command that prints one pays for it
-    from rich.table import Table
-
-    table = Table(show_header=False, box=None, pad_edge=False)
+    # Plain lines, whatever their length: a path that is cut to the width of a terminal cannot be copied.
+    width = max(map(len, rows), default=0)
     for name, value in rows.items():
-        table.add_row(name, _shown(value))
-    Console(soft_wrap=True).print(table)
+        print(f"{name:<{width}}  {_shown(value)}")  # noqa: T201  # a command's result
 
 
 def note(message: str) -> None:

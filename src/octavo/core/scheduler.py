@@ -119,6 +119,23 @@ class Scheduler:
         request = self._requests.get(request_id)
         return [] if request is None else self._end_early(request, FinishReason.ABORT)
 
+    def abort_sequence(self, request_id: str, index: int) -> list[Event]:
+        """End one sequence that has begun to generate, as `abort` does; the last to end ends the request.
+
+        Unknown ids, and sequences that have ended or have no token yet: [].
+        """
+        request = self._requests.get(request_id)
+        if request is None:
+            return []
+        sequence = request.sequences[index]
+        if sequence.status is SequenceStatus.FINISHED or sequence.num_outputs == 0:
+            return []
+        self._finish(sequence)
+        events: list[Event] = [SequenceEndEvent(request_id, index, FinishReason.ABORT)]
+        if request.is_finished:
+            events.append(self._close(request))
+        return events
+
     def schedule(self) -> StepPlan:
         """Decide the next step. Its `seqs` are empty if no request is open.
 

@@ -10,6 +10,7 @@ from octavo.core.scheduler import Scheduler
 from octavo.core.step import Runner
 from octavo.engine.loop import Engine
 from octavo.engine.messages import LedgerLine, Ready
+from octavo.errors import ConfigError
 from octavo.machine import check_platform, inspect_machine
 from octavo.models.footprint import block_bytes, scratch_bytes, weight_bytes
 from octavo.models.model import Model, load_model
@@ -41,7 +42,11 @@ def build_engine(
         locate(config.model.model, revision=config.model.revision, progress=progress)
     )
     resolved = resolve(config, facts_of(model, config), inspect_machine())
-    runner = make_runner(model, resolved, progress)
+    try:
+        runner = make_runner(model, resolved, progress)
+    except MemoryError as error:
+        needs = ", ".join(f"{name} {num_bytes:,}" for name, num_bytes in resolved.memory.lines)
+        raise ConfigError(f"there is not enough memory; in bytes: {needs}") from error
     if wrap_runner is not None:
         runner = wrap_runner(runner)
     scheduler = Scheduler(
@@ -82,7 +87,8 @@ def facts_of(model: Model, config: EngineConfig) -> ModelFacts:
 
 
 def make_runner(model: Model, resolved: ResolvedConfig, progress: Progress = silent) -> Runner:
-    """The runner of the chosen backend, its weights packed."""
+    """The runner of the chosen backend, its weights packed. Raises ConfigError, MemoryError."""
+    instruction_set(resolved.backend)
     # Only the chosen backend is imported: the other's extension module may not even load here.
     if resolved.backend is Backend.REFERENCE:
         from octavo.backends.reference.runner import ReferenceRunner
@@ -108,12 +114,16 @@ def make_runner(model: Model, resolved: ResolvedConfig, progress: Progress = sil
     )
 
 
-def _isa(backend: Backend) -> str:
+def instruction_set(backend: Backend) -> str:
+    """What the kernels are written for, on this processor. Raises ConfigError for an OCTAVO_ISA that it lacks."""
     if backend is Backend.REFERENCE:
         return "numpy"
-    from octavo import _C  # as above
+    from octavo import _C  # here, as the runners
 
-    return _C.isa()
+    try:
+        return _C.isa()
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
 
 
 def _ready(model: Model, resolved: ResolvedConfig, runner: Runner) -> Ready:
@@ -129,7 +139,7 @@ def _ready(model: Model, resolved: ResolvedConfig, runner: Runner) -> Ready:
         max_logprobs=resolved.max_logprobs,
         dtype=resolved.dtype,
         kv_cache_dtype=resolved.kv_cache_dtype,
-        isa=_isa(resolved.backend),
+        isa=instruction_set(resolved.backend),
         num_threads=resolved.num_threads,
         ledger=[LedgerLine(name, num_bytes) for name, num_bytes in resolved.memory.lines],
     )

@@ -13,6 +13,7 @@ from octavo.core.sampling_params import SamplingParams
 from octavo.engine.channel import ClientEnd
 from octavo.engine.messages import (
     Abort,
+    AbortSequence,
     Drain,
     EngineFailed,
     EngineStats,
@@ -176,7 +177,12 @@ class EngineClient:
             del self._streams[stream.request_id]
             self._send(Abort([stream.request_id]))
 
-    def _send(self, message: Abort | Drain) -> None:
+    def abort_sequence(self, stream: RequestStream, index: int) -> None:
+        """The reader of a stream wants no more of one sequence. What has ended stays as it is."""
+        if self._streams.get(stream.request_id) is stream:
+            self._send(AbortSequence(stream.request_id, index))
+
+    def _send(self, message: Abort | AbortSequence | Drain) -> None:
         with contextlib.suppress(EngineDeadError):  # it has gone: done as well
             self._channel.send(self._channel.encode(message))
         self._receive()  # sending may swallow the sign that something has come
@@ -218,7 +224,9 @@ class EngineClient:
         """Fail everything that is open. The first reason stays."""
         if self.error is None:
             self.error = error
-            level = logging.INFO if self._is_draining else logging.ERROR
+            # One that never served has its error raised by `wait_ready`.
+            is_sudden = self.ready is not None and not self._is_draining
+            level = logging.ERROR if is_sudden else logging.INFO
             logger.log(level, "the engine serves no more: %s", error)
         self.state = "dead"
         self._may_be_ready.set()
@@ -264,7 +272,8 @@ class EngineClient:
 
 def _exit_reason(code: int) -> str:
     if code < 0:
-        return f"the engine process was ended by {signal.Signals(-code).name}"
+        hint = " (perhaps by the kernel, for want of memory)" if -code == signal.SIGKILL else ""
+        return f"the engine process was ended by {signal.Signals(-code).name}{hint}"
     return "the engine has shut down" if code == 0 else f"the engine process has exited with {code}"
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from octavo.engine.pulse import create_pulse_file
+from octavo.errors import ConfigError
 
 MAX_DIRECTORY_LEN = 90
 """The kernel allows 107 bytes in the path of a socket."""
@@ -18,13 +19,18 @@ class Endpoint:
 
     @staticmethod
     def create() -> "Endpoint":
-        """A new folder, readable by this user only."""
-        directory = Path(tempfile.mkdtemp(prefix="octavo-"))
-        if len(str(directory)) > MAX_DIRECTORY_LEN:
-            directory.rmdir()
-            directory = Path(tempfile.mkdtemp(prefix="octavo-", dir="/tmp"))
-        endpoint = Endpoint(directory)
-        create_pulse_file(endpoint.pulse)
+        """A new folder, readable by this user only. Raises ConfigError if there is nowhere to put it."""
+        try:
+            directory = Path(tempfile.mkdtemp(prefix="octavo-"))
+            if len(str(directory)) > MAX_DIRECTORY_LEN:
+                directory.rmdir()
+                directory = Path(tempfile.mkdtemp(prefix="octavo-", dir="/tmp"))
+            endpoint = Endpoint(directory)
+            create_pulse_file(endpoint.pulse)
+        except OSError as error:
+            raise ConfigError(
+                f"no place for the engine's socket: {error}; TMPDIR may name a folder that can be written"
+            ) from error
         return endpoint
 
     @property

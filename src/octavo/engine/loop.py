@@ -30,7 +30,7 @@ from octavo.errors import EngineDeadError, QueueFullError
 class Engine:
     """Joins a scheduler and a runner. Not safe to use from several threads.
 
-    Every request that `submit` accepts ends with exactly one `RequestEnd`, from `step`, `abort` or `fail`.
+    Every request that `submit` accepts ends with exactly one `RequestEnd`, from `step`, an abort or `fail`.
     """
 
     def __init__(
@@ -83,6 +83,10 @@ class Engine:
         """End these requests now. Ids of requests that have ended already are skipped."""
         events = [event for name in request_ids for event in self._scheduler.abort(name)]
         return self._outputs(events)
+
+    def abort_sequence(self, request_id: str, index: int) -> StepOutputs:
+        """End one sequence now. One that has ended already is skipped."""
+        return self._outputs(self._scheduler.abort_sequence(request_id, index))
 
     def abort_all(self) -> StepOutputs:
         """End every open request now."""

@@ -1,6 +1,6 @@
 """What the front end and the engine process say to each other (msgpack over a local socket).
 
-Front end -> engine: Submit, Abort, Drain. Engine -> front end: Loading*, then Ready, then StepOutputs; or EngineFailed.
+Front end -> engine: Submit, Abort, AbortSequence, Drain. Engine -> front end: Loading*, then Ready, then StepOutputs; or EngineFailed.
 """
 
 from array import array
@@ -30,10 +30,17 @@ class Submit(msgspec.Struct, frozen=True, tag=True):
 class Abort(msgspec.Struct, frozen=True, tag=True):
     """Stop these requests and free what they hold. Unknown ids are requests that have ended already.
 
-    The front end aborts when a client has gone and when it has found a stop string.
+    The front end aborts when a client has gone, and when it has found stop strings in all sequences.
     """
 
     request_ids: list[str]
+
+
+class AbortSequence(msgspec.Struct, frozen=True, tag=True):
+    """Stop one sequence of a request, in which the front end has found a stop string; the others go on."""
+
+    request_id: str
+    index: int
 
 
 class Drain(msgspec.Struct, frozen=True, tag=True):
@@ -114,6 +121,8 @@ class RequestEnd(msgspec.Struct, frozen=True, array_like=True):
     error: str | None = None
     error_type: str | None = None
     """Name of the class in `octavo.errors`."""
+    error_parameter: str | None = None
+    """Which parameter a user's mistake is about."""
 
 
 class EngineStats(msgspec.Struct, frozen=True):
@@ -156,5 +165,5 @@ class EngineFailed(msgspec.Struct, frozen=True, tag=True):
     message: str
 
 
-ToEngine: TypeAlias = Submit | Abort | Drain
+ToEngine: TypeAlias = Submit | Abort | AbortSequence | Drain
 FromEngine: TypeAlias = Loading | Ready | StepOutputs | EngineFailed

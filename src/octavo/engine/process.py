@@ -22,7 +22,7 @@ import msgspec
 from octavo.config import EngineConfig
 from octavo.core.step import Runner
 from octavo.engine.endpoint import Endpoint
-from octavo.errors import OctavoError
+from octavo.errors import EngineDeadError, OctavoError
 
 logger = logging.getLogger(__name__)
 
@@ -130,7 +130,7 @@ def run_engine_process(
         return 1
     except Exception as error:  # the boundary of the process: the front end reports it
         logger.exception("the engine process has failed")
-        channel.send(EngineFailed(type(error).__name__, f"{type(error).__name__}: {error}"))
+        channel.send(EngineFailed(EngineDeadError.__name__, f"{type(error).__name__}: {error}"))
         return 1
     finally:
         heart.stop()

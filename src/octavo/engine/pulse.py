@@ -21,7 +21,9 @@ def create_pulse_file(path: Path) -> None:
     """Make the file that both sides map, readable by this user only."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:
-        os.ftruncate(descriptor, _SIZE)
+        os.posix_fallocate(
+            descriptor, 0, _SIZE
+        )  # a full disk is an error here, and not a SIGBUS later
     finally:
         os.close(descriptor)
 

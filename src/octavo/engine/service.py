@@ -6,9 +6,17 @@ import time
 
 from octavo.engine.channel import EngineEnd
 from octavo.engine.loop import Engine
-from octavo.engine.messages import Abort, Drain, EngineFailed, RequestEnd, Submit, ToEngine
+from octavo.engine.messages import (
+    Abort,
+    AbortSequence,
+    Drain,
+    EngineFailed,
+    RequestEnd,
+    Submit,
+    ToEngine,
+)
 from octavo.engine.pulse import Pulse
-from octavo.errors import EngineDeadError, OctavoError
+from octavo.errors import EngineDeadError, OctavoError, UserError
 
 logger = logging.getLogger(__name__)
 
@@ -61,9 +69,12 @@ class EngineService:
                     num_tokens,
                     error=str(error),
                     error_type=type(error).__name__,
+                    error_parameter=error.parameter if isinstance(error, UserError) else None,
                 )
         elif isinstance(message, Abort):
             self._channel.send(self._engine.abort(message.request_ids))
+        elif isinstance(message, AbortSequence):
+            self._channel.send(self._engine.abort_sequence(message.request_id, message.index))
         elif isinstance(message, Drain):
             self._drain_deadline = time.monotonic() + message.timeout_s
         return None

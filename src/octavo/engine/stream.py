@@ -6,7 +6,7 @@ from typing import Protocol, TypeAlias
 
 from octavo import errors
 from octavo.engine.messages import PromptLogprobs, RequestEnd, SequenceOutput
-from octavo.errors import OctavoError, RequestFailedError
+from octavo.errors import OctavoError, RequestFailedError, UserError
 
 RequestItem: TypeAlias = SequenceOutput | PromptLogprobs | RequestEnd
 
@@ -17,9 +17,12 @@ _ERROR_CLASSES = {
 }
 
 
-def error_named(error_type: str | None, message: str) -> OctavoError:
+def error_named(error_type: str | None, message: str, parameter: str | None = None) -> OctavoError:
     """The error that the engine process reported, as the class of `octavo.errors` that it named."""
-    return _ERROR_CLASSES.get(error_type or "", RequestFailedError)(message)
+    kind = _ERROR_CLASSES.get(error_type or "", RequestFailedError)
+    if issubclass(kind, UserError):
+        return kind(message, parameter=parameter)
+    return kind(message)
 
 
 class StreamOwner(Protocol):
@@ -30,6 +33,9 @@ class StreamOwner(Protocol):
 
     def leave_stream(self, stream: "RequestStream") -> None:
         """The reader has gone: abort the request unless it has ended."""
+
+    def abort_sequence(self, stream: "RequestStream", index: int) -> None:
+        """The reader wants no more of one sequence: free what it holds."""
 
 
 class RequestStream:
@@ -86,6 +92,10 @@ class RequestStream:
             finally:
                 self._waiter = None
 
+    def abort_sequence(self, index: int) -> None:
+        """Want no more of one sequence. Its tokens that are on their way still come, and last its end ("abort")."""
+        self._owner.abort_sequence(self, index)
+
     def put(self, output: SequenceOutput) -> None:
         """New tokens of one of the sequences."""
         waiting = self._outputs.get(output.index)
@@ -102,7 +112,7 @@ class RequestStream:
         if end.error is None:
             self._end = end
         else:
-            self._error = error_named(end.error_type, end.error)
+            self._error = error_named(end.error_type, end.error, end.error_parameter)
         self._has_ended = True
         self._wake()
 

@@ -10,6 +10,7 @@ import ssl
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import msgspec
@@ -77,7 +78,7 @@ class _Event(msgspec.Struct):
 
     choices: list[_Choice] = []
     usage: _Usage | None = None
-    error: msgspec.Raw | None = None
+    error: dict[str, Any] | str | None = None
 
 
 _DECODER = msgspec.json.Decoder(_Event)
@@ -151,8 +152,7 @@ class _Client(asyncio.Protocol):
         self._is_done = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        transport.write(self._request)
+        cast(asyncio.Transport, transport).write(self._request)  # uvloop's are no subclass of it
 
     def data_received(self, data: bytes) -> None:
         now = time.perf_counter()
@@ -176,7 +176,7 @@ class _Client(asyncio.Protocol):
             return
         event = _DECODER.decode(data)
         if event.error is not None:
-            self._fail(bytes(event.error).decode(errors="replace"))
+            self._fail(_message(event.error))
         if event.usage is not None:
             self._answer.num_output_tokens = event.usage.completion_tokens
         if event.choices:
@@ -201,3 +201,8 @@ class _Client(asyncio.Protocol):
             self._answer.text_times
         )
         self._ended.set_result(None)
+
+
+def _message(error: dict[str, Any] | str) -> str:
+    """What an error event says."""
+    return str(error.get("message", error)) if isinstance(error, dict) else error

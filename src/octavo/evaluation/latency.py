@@ -7,10 +7,9 @@ stream is a request to the engine.
 import random
 import time
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Protocol
 
 from octavo.core.sampling_params import SamplingParams
 from octavo.core.step import Runner, Sample, SeqStep, StepPlan, StepResult
@@ -19,24 +18,18 @@ from octavo.engine.messages import Submit
 from octavo.engine.prompts import token_id_array
 from octavo.engine.stream import error_named
 from octavo.evaluation.percentiles import Summary, median, summarize
+from octavo.evaluation.profiles import (
+    Profile,
+    ProfiledRunner,
+    profile_median,
+    profile_total,
+)
 from octavo.progress import Progress, silent
 
 WARM_UP_STEPS = 3
 PREFILL_PASSES = 3
 MS = 1000.0
 _GREEDY = SamplingParams(temperature=0.0, max_tokens=None)
-
-
-class ProfiledRunner(Runner, Protocol):
-    """A runner that can say where its time goes."""
-
-    def set_profiling(self, on: bool) -> None:
-        """Start counting anew, or stop."""
-        ...
-
-    def profile(self) -> Mapping[str, float]:
-        """Seconds by op since profiling was last turned on."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +41,8 @@ class Decode:
     step_ms: Summary
     plan: StepPlan
     """One of the steps."""
-    op_seconds: Mapping[str, float] | None = None
-    """Mean seconds of a step by op, measured in steps of their own."""
-    profiled_step_s: float | None = None
-    """Mean seconds of those steps as a whole."""
+    profile: Profile | None = None
+    """Of steps of their own."""
 
     @property
     def output_tokens_per_s(self) -> float:
@@ -69,10 +60,8 @@ class Prefill:
     """Time of each pass over all prompts."""
     plans: tuple[StepPlan, ...]
     """The steps of a pass."""
-    op_seconds: Mapping[str, float] | None = None
-    """Seconds of one more pass by op."""
-    profiled_s: float | None = None
-    """Seconds of that pass."""
+    profile: Profile | None = None
+    """Of one more pass."""
 
     @property
     def tokens_per_s(self) -> float:
@@ -174,14 +163,9 @@ def measure_prefill(
     for i in range(PREFILL_PASSES):
         progress("prompts", i / PREFILL_PASSES)
         passes.append(_run_all(runner, plans))
-    op_seconds, profiled_s = None, None
-    if profiled is not None:
-        profiled.set_profiling(True)
-        profiled_s = _run_all(runner, plans)
-        op_seconds = dict(profiled.profile())
-        profiled.set_profiling(False)
+    profile = None if profiled is None else profile_total(profiled, plans)
     progress("prompts", 1.0)
-    return Prefill(len(sequences), prompt_len, tuple(passes), plans, op_seconds, profiled_s)
+    return Prefill(len(sequences), prompt_len, tuple(passes), plans, profile)
 
 
 def measure_decode(
@@ -205,14 +189,9 @@ def measure_decode(
         seconds = _decode(runner, sequences, batch, context, num_steps, progress, stage)
         step_ms = summarize(seconds, MS)
         assert step_ms is not None
-        op_seconds, profiled_s = None, None
-        if profiled is not None:
-            profiled.set_profiling(True)
-            profiled_s = sum(_decode(runner, sequences, batch, context, num_steps)) / num_steps
-            op_seconds = {name: s / num_steps for name, s in profiled.profile().items()}
-            profiled.set_profiling(False)
         plan = sequences.decode_plan(batch, context)
-        found.append(Decode(batch, context, step_ms, plan, op_seconds, profiled_s))
+        profile = None if profiled is None else profile_median(profiled, [plan] * num_steps)
+        found.append(Decode(batch, context, step_ms, plan, profile))
     return found
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from octavo.core.step import StepPlan
+from octavo.evaluation.profiles import Profile
 from octavo.models.footprint import block_bytes, weight_bytes
 from octavo.models.spec import DecoderSpec
 from octavo.models.weights import ModelWeights
@@ -99,8 +100,7 @@ def total_costs(steps: Sequence[Mapping[str, OpCost]]) -> dict[str, OpCost]:
 
 
 def op_shares(
-    op_seconds: Mapping[str, float],
-    whole_s: float,
+    profile: Profile,
     costs: Mapping[str, OpCost],
     read_bandwidth: float,
 ) -> list[OpShare]:
@@ -108,11 +108,12 @@ def op_shares(
 
     `read_bandwidth`: bytes per second.
     """
+    whole_s = profile.whole_s
     rows = [
         _op_share(op, seconds, whole_s, costs.get(op), read_bandwidth)
-        for op, seconds in sorted(op_seconds.items(), key=lambda item: -item[1])
+        for op, seconds in sorted(profile.op_seconds.items(), key=lambda item: -item[1])
     ]
-    outside = whole_s - sum(op_seconds.values())
+    outside = whole_s - sum(profile.op_seconds.values())
     return [*rows, _op_share("(outside of ops)", outside, whole_s, None, read_bandwidth)]
 
 

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from octavo.core.sampling_params import SamplingParams
 from octavo.engine.client import EngineClient
-from octavo.engine.messages import PromptLogprobs, RequestEnd, SequenceOutput, TokenLogprob
+from octavo.engine.messages import PromptLogprobs, SequenceOutput, TokenLogprob
 from octavo.server.metrics import ChoiceClock, Metrics
 from octavo.text.output_text import OutputText
 from octavo.text.tokenizer import Tokenizer
@@ -152,17 +152,20 @@ class Generator:
                     if isinstance(output, SequenceOutput):
                         text = choices.add(output)
                         if text is not None:
+                            if text.finish_reason is not None and output.finish_reason is None:
+                                # By a stop string, which the engine does not know.
+                                outputs.abort_sequence(output.index)
                             yield text
                             # Only now has it been taken: a reader that never came back has aborted.
                             choices.count(text)
                         if choices.cut_short:
-                            # The rest was ended by stop strings, which the engine does not know.
-                            yield PromptEnd(prompt_index, 0)
+                            # The engine's last word would come a step later.
+                            yield choices.prompt_end(num_cached_tokens=0)
                             return
                     elif isinstance(output, PromptLogprobs):
                         yield PromptScores(prompt_index, output.values)
                     else:
-                        yield choices.prompt_end(output)
+                        yield choices.prompt_end(output.num_cached_tokens)
         except Exception:
             reason = "error"
             raise
@@ -224,11 +227,11 @@ class _Choices:
         if text.finish_reason is not None:
             self._clocks[text.index - self._first_index].end(text.finish_reason)
 
-    def prompt_end(self, end: RequestEnd) -> PromptEnd:
-        """The engine's last word on a request that did not fail."""
-        computed = end.num_prompt_tokens - end.num_cached_tokens
+    def prompt_end(self, num_cached_tokens: int) -> PromptEnd:
+        """All have ended, and none has failed."""
+        computed = len(self._prompt.token_ids) - num_cached_tokens
         self._metrics.prefill_computed_tokens.observe(computed)
-        return PromptEnd(self._prompt_index, end.num_cached_tokens)
+        return PromptEnd(self._prompt_index, num_cached_tokens)
 
     def end(self, reason: str) -> None:
         """Count the choices that have not ended as ended by `reason`."""

@@ -21,6 +21,11 @@ def health_routes(serving: Serving) -> APIRouter:
         serving.model()
         return Response(status_code=200)
 
+    @router.get("/")
+    async def root() -> dict[str, str]:
+        """What this is, and where to go on."""
+        return {"name": "Octavo", "version": octavo_version(), "api": "/v1", "docs": "/docs"}
+
     @router.get("/version")
     async def version() -> dict[str, str]:
         """The version of the server."""

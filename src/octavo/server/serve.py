@@ -5,6 +5,7 @@ Nothing of HTTP is imported before the engine process runs: both load at once.
 
 import asyncio
 import contextlib
+import errno
 import functools
 import gc
 import logging
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, NoReturn
 from octavo.checkpoints.locate import locate
 from octavo.config import EngineConfig, ServerConfig
 from octavo.engine.process import MODULE, EngineProcess, start_engine_process
-from octavo.errors import ConfigError, OctavoError
+from octavo.errors import ConfigError
 
 if TYPE_CHECKING:
     import uvicorn
@@ -56,7 +57,8 @@ def serve(
     """Serve until SIGTERM or SIGINT, and return the exit code: 0 after a drain, 1 if the engine failed.
 
     `on_ready` is called once with the server's URL. Must run in the main thread.
-    Raises ConfigError if the address cannot be used, CheckpointError or DownloadError if there is no such model.
+    Raises ConfigError for settings that do not fit together, the machine or the model, and for an address that cannot be
+    used; CheckpointError or DownloadError if there is no such model; EngineDeadError if the engine ended while loading.
     """
     allow_open_files()
     listener = bind(server)
@@ -91,6 +93,10 @@ def bind(server: ServerConfig) -> socket.socket:
         family = socket.getaddrinfo(server.host, server.port, type=socket.SOCK_STREAM)[0][0]
         listener = socket.create_server((server.host, server.port), family=family, backlog=2048)
     except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise ConfigError(
+                f"port {server.port} is in use; choose another with --port"
+            ) from error
         raise ConfigError(f"cannot listen on {server.host}:{server.port}: {error}") from error
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)  # is inherited
     return listener
@@ -149,9 +155,9 @@ class _Supervisor:
             asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
 
     async def run(self, on_ready: "Callable[[Ready], None]") -> int:
-        """The exit code, once it is known."""
+        """The exit code, once it is known. Raises what stopped the model from loading."""
         if not await self._load():
-            return 0 if self._stop.is_set() else 1
+            return 0
         assert self._client.ready is not None
         on_ready(self._client.ready)
         gc.collect()
@@ -164,6 +170,7 @@ class _Supervisor:
         return await self._drain()
 
     async def _load(self) -> bool:
+        """Wait until the model is loaded; False: a signal came first."""
         loading = asyncio.ensure_future(self._serving.load())
         stopping = asyncio.ensure_future(self._stop.wait())
         await asyncio.wait((loading, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -171,13 +178,8 @@ class _Supervisor:
         if not loading.done():
             loading.cancel()
             return False
-        error = loading.exception()
-        if error is None:
-            return True
-        if not isinstance(error, OctavoError):
-            raise error
-        _LOGGER.error("the model cannot be served: %s", error)
-        return False
+        loading.result()
+        return True
 
     async def _outlives_death(self) -> bool:
         """Wait whether the engine comes back. What has exited does not."""
@@ -206,7 +208,10 @@ class _Supervisor:
         if not draining.done():
             draining.cancel()
             return 1
-        return 0 if draining.result() else 1
+        if not draining.result():
+            return 1
+        _LOGGER.info("stopped")
+        return 0
 
 
 def _http_server(app: object, serving: "Serving") -> "uvicorn.Server":

@@ -48,7 +48,11 @@ class ServedModel:
     def check_name(self, name: str | None) -> None:
         """Raise HttpError 404 unless `name` is served; null means the one model there is."""
         if name is not None and name not in self.names:
-            raise HttpError(404, f"The model `{name[:200]}` does not exist.", param="model")
+            raise HttpError(
+                404,
+                f"The model `{name[:200]}` does not exist. This server has: {', '.join(self.names)}.",
+                param="model",
+            )
 
 
 class Serving:

@@ -10,7 +10,8 @@ from octavo.server.json_body import read_json_object
 from octavo.server.openai.chat_prompt import chat_prompt
 from octavo.server.openai.fields import ignored_header, parse_request, refuse_unknown
 from octavo.server.openai.known_fields import TOKENIZE_FIELDS
-from octavo.server.openai.prompts import check_text_len, check_token_ids
+from octavo.server.openai.limits import check_text_len
+from octavo.server.openai.prompts import check_token_ids
 from octavo.server.openai.requests import (
     DetokenizeRequest,
     TokenizeChatRequest,

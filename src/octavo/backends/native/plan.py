@@ -77,18 +77,18 @@ class PlanBuilder:
         gate_up = self._matrix([self._weight(i, "gate"), self._weight(i, "up")])
         down = self._matrix([self._weight(i, "down")])
 
-        plan.add_norm(post_norm, self._hidden_vector(i, "attn_norm"), qkv)
+        plan.add_norm(post_norm, self._layer_vector(i, "attn_norm"), qkv)
         plan.add_qkv(
-            qkv, self._qkv_bias(i), self._head_norm(i, "q_norm"), self._head_norm(i, "k_norm"),
+            qkv, self._qkv_bias(i), self._layer_vector(i, "q_norm"), self._layer_vector(i, "k_norm"),
             i, layer.rope,
         )  # fmt: skip
         plan.add_attention(i, layer.window or 0, output)
-        plan.add_output(output, self._hidden_vector(i, "o_bias"), spec.post_norms)
-        attention_norm = self._hidden_vector(i, "post_attn_norm")
-        plan.add_norm(attention_norm, self._hidden_vector(i, "ffn_norm"), gate_up)
+        plan.add_output(output, self._layer_vector(i, "o_bias"), spec.post_norms)
+        attention_norm = self._layer_vector(i, "post_attn_norm")
+        plan.add_norm(attention_norm, self._layer_vector(i, "ffn_norm"), gate_up)
         plan.add_gate_up(gate_up, self._gate_up_bias(i), ACTIVATIONS[spec.activation], down)
-        plan.add_down(down, self._hidden_vector(i, "down_bias"), spec.post_norms)
-        return self._hidden_vector(i, "post_ffn_norm")
+        plan.add_down(down, self._layer_vector(i, "down_bias"), spec.post_norms)
+        return self._layer_vector(i, "post_ffn_norm")
 
     def _weight(self, layer: int, name: str) -> Weight:
         return self._weights[f"layers.{layer}.{name}"]
@@ -156,12 +156,10 @@ class PlanBuilder:
     def _vector(self, weight: Weight, padded: int) -> int:
         return self._plan.add_vector(_padded(weight.to_float32(), padded))
 
-    def _hidden_vector(self, layer: int, name: str) -> int:
+    def _layer_vector(self, layer: int, name: str) -> int:
+        """A norm or bias of a layer; NONE if the model has none of this name."""
         weight = self._weights.get(f"layers.{layer}.{name}")
         return NONE if weight is None else self._vector(weight, pad_to(weight.shape[0], TILE))
-
-    def _head_norm(self, layer: int, name: str) -> int:
-        return self._hidden_vector(layer, name)
 
     def _qkv_bias(self, layer: int) -> int:
         if not self._spec.qkv_bias:

@@ -1,5 +1,6 @@
 """The CPU runner: a step is one call into C++, with the interpreter lock released."""
 
+from array import array
 from collections.abc import Callable
 
 import numpy as np
@@ -115,8 +116,8 @@ class NativeRunner:
     def _compute(self, arrays: StepArrays, logits: NDArray[np.float32] | None) -> StepAnswers:
         answers = StepAnswers.for_step(arrays)
         self._native.run(
-            np.frombuffer(arrays.tokens, dtype=np.int32),
-            np.frombuffer(arrays.sequences, dtype=np.int32),
+            _view(arrays.tokens),
+            _view(arrays.sequences),
             _view(arrays.tables),
             _view(arrays.copies),
             _view(arrays.rows),
@@ -132,10 +133,9 @@ class NativeRunner:
         return answers
 
 
-def _view(buffer: "bytearray | memoryview | object") -> NDArray[np.int32]:
+def _view(buffer: "array[int] | bytearray") -> NDArray[np.int32]:
     """int32 words of a buffer, without a copy; numpy refuses empty ones."""
-    view = memoryview(buffer)  # type: ignore[arg-type]
-    return np.frombuffer(view, dtype=np.int32) if view.nbytes else np.empty(0, dtype=np.int32)
+    return np.frombuffer(buffer, dtype=np.int32) if buffer else np.empty(0, dtype=np.int32)
 
 
 def _shape(

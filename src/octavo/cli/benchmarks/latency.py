@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from octavo.cli.benchmarks.options import ModelOption, StepsOption, parse_counts
 from octavo.cli.benchmarks.state import BandwidthProbe, engine_state
 from octavo.cli.benchmarks.tables import percent, print_grid, scaled
 from octavo.cli.flags import Settings, takes_flags
 from octavo.cli.numbers import parse_count
-from octavo.cli.pull import MODEL_HELP, with_fetched_model
+from octavo.cli.pull import with_fetched_model
 from octavo.cli.terminal import Output, OutputOption, print_json, print_table, progress_bar
 from octavo.config import DEFAULT_MODEL, Backend, EngineConfig
 from octavo.errors import ConfigError
@@ -49,7 +50,7 @@ class _Measured:
 )  # fmt: skip
 def latency(
     *,
-    model: Annotated[str, typer.Option(metavar="MODEL", help=MODEL_HELP)] = DEFAULT_MODEL,
+    model: ModelOption = DEFAULT_MODEL,
     batch: Annotated[
         str, typer.Option(metavar="LIST", help="Sequences that decode together, as in 1,8,64.")
     ] = "1,8,32,64",
@@ -57,9 +58,7 @@ def latency(
         int,
         typer.Option(metavar="INTEGER", parser=parse_count, help="Tokens each of them attends to."),
     ] = 330,
-    steps: Annotated[
-        int, typer.Option(metavar="INTEGER", parser=parse_count, help="Steps for each figure.")
-    ] = 128,
+    steps: StepsOption = 128,
     prompts: Annotated[
         int, typer.Option(metavar="INTEGER", parser=parse_count, help="Prompts to compute.")
     ] = 16,
@@ -73,7 +72,7 @@ def latency(
     settings: Settings,
 ) -> None:
     """Measure steps: decoding at one context length, prompts, and a single stream through the engine."""
-    shape = _Shape(_batches(batch), context, prompts, prompt_tokens, steps, profile)
+    shape = _Shape(parse_counts("--batch", batch), context, prompts, prompt_tokens, steps, profile)
     for name in ("context", "num_prompts", "prompt_len", "num_steps"):
         if getattr(shape, name) < 1:
             raise ConfigError(f"{name} must be at least 1; given: {getattr(shape, name)}")
@@ -93,16 +92,6 @@ def latency(
     else:
         _print(measured, shares)
         print_table(state)
-
-
-def _batches(text: str) -> tuple[int, ...]:
-    try:
-        batches = tuple(int(part) for part in text.split(","))
-    except ValueError:
-        batches = ()
-    if not batches or min(batches) < 1:
-        raise ConfigError(f"--batch takes numbers from 1, as in 1,8,64; given: {text}")
-    return batches
 
 
 def _config(settings: Settings, model: str, shape: _Shape) -> EngineConfig:
@@ -148,12 +137,12 @@ def _measure(
     built: "BuiltEngine", runner: "Runner", shape: _Shape, progress: Progress
 ) -> _Measured:
     from octavo.evaluation.latency import (
-        ProfiledRunner,
         Sequences,
         measure_decode,
         measure_prefill,
         measure_single_stream,
     )
+    from octavo.evaluation.profiles import ProfiledRunner
 
     ready, budget = built.ready, built.ready.max_num_batched_tokens
     profiled = cast(ProfiledRunner, runner) if shape.is_profiled else None
@@ -184,20 +173,14 @@ def _profile(
     model, ready = built.model, built.ready
     costs = CostModel(model.spec, model.weights, ready.dtype, ready.kv_cache_dtype)
     prefill = measured.prefill
-    assert read_bandwidth is not None  # the native backend has one
-    assert prefill.op_seconds is not None and prefill.profiled_s is not None
+    assert read_bandwidth is not None and prefill.profile is not None
     shares = {}
     for decode in measured.decode:
-        assert decode.op_seconds is not None and decode.profiled_step_s is not None
-        shares[f"batch {decode.batch}"] = op_shares(
-            decode.op_seconds, decode.profiled_step_s, costs.step(decode.plan), read_bandwidth
-        )
-    shares["prompts"] = op_shares(
-        prefill.op_seconds,
-        prefill.profiled_s,
-        total_costs([costs.step(plan) for plan in prefill.plans]),
-        read_bandwidth,
-    )
+        assert decode.profile is not None
+        cost = costs.step(decode.plan)
+        shares[f"batch {decode.batch}"] = op_shares(decode.profile, cost, read_bandwidth)
+    cost = total_costs([costs.step(plan) for plan in prefill.plans])
+    shares["prompts"] = op_shares(prefill.profile, cost, read_bandwidth)
     return shares
 
 

@@ -6,27 +6,61 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
+from octavo.cli.benchmarks.options import ModelOption, WorkloadOption
 from octavo.cli.benchmarks.state import BandwidthProbe, engine_state
 from octavo.cli.benchmarks.tables import print_grid
 from octavo.cli.flags import Settings, takes_flags
 from octavo.cli.numbers import parse_count
-from octavo.cli.pull import MODEL_HELP, with_fetched_model
+from octavo.cli.pull import with_fetched_model
 from octavo.cli.terminal import Output, OutputOption, note, print_json, print_table, progress_bar
 from octavo.config import DEFAULT_MODEL, Backend, ServerConfig
-from octavo.errors import ConfigError, RequestFailedError
+from octavo.errors import ConfigError, EngineDeadError, RequestFailedError
 
 if TYPE_CHECKING:
     from octavo.cli.benchmarks.server_process import StartedServer
     from octavo.evaluation.load import Load
+    from octavo.evaluation.processes import ProcessUse
     from octavo.evaluation.service import ServiceReport
     from octavo.evaluation.throughput import WorkItem
 
 ASK_TIMEOUT_S = 30.0
 SUMMARIES = ("ttft_ms", "itl_ms", "tpot_ms", "e2e_ms")
+
+
+UrlOption: TypeAlias = Annotated[
+    str | None, typer.Option(metavar="URL", help="A running server [default: one is started].")
+]
+ConcurrencyOption: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        metavar="INTEGER",
+        parser=parse_count,
+        help="Clients, each with one open request [default: all requests at once].",
+    ),
+]
+RateOption: TypeAlias = Annotated[
+    float | None,
+    typer.Option(metavar="NUMBER", help="Requests a second at random times (Poisson)."),
+]
+NumRequestsOption: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        metavar="INTEGER",
+        parser=parse_count,
+        help="Requests to send; beyond the workload it begins anew, prompts turned by a token.",
+    ),
+]
+GoodputOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="LIMITS",
+        help="Count requests within limits of ttft_ms, itl_ms (longest pause), tpot_ms, e2e_ms: ttft_ms:500,itl_ms:50.",
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,41 +81,13 @@ class _Plan:
 )  # fmt: skip
 def serve(
     *,
-    workload: Annotated[
-        Path, typer.Option(metavar="FILE", help="JSON lines of {id, prompt_token_ids, max_tokens}.")
-    ],
-    url: Annotated[
-        str | None,
-        typer.Option(metavar="URL", help="A running server [default: one is started]."),
-    ] = None,
-    model: Annotated[str, typer.Option(metavar="MODEL", help=MODEL_HELP)] = DEFAULT_MODEL,
-    concurrency: Annotated[
-        int | None,
-        typer.Option(
-            metavar="INTEGER",
-            parser=parse_count,
-            help="Clients, each with one open request [default: all requests at once].",
-        ),
-    ] = None,
-    request_rate: Annotated[
-        float | None,
-        typer.Option(metavar="NUMBER", help="Requests a second at random times (Poisson)."),
-    ] = None,
-    num_requests: Annotated[
-        int | None,
-        typer.Option(
-            metavar="INTEGER",
-            parser=parse_count,
-            help="Requests to send; beyond the workload it begins anew, prompts turned by a token.",
-        ),
-    ] = None,
-    goodput: Annotated[
-        str | None,
-        typer.Option(
-            metavar="LIMITS",
-            help="Count requests within limits of ttft_ms, itl_ms (longest pause), tpot_ms, e2e_ms: ttft_ms:500,itl_ms:50.",
-        ),
-    ] = None,
+    workload: WorkloadOption,
+    url: UrlOption = None,
+    model: ModelOption = DEFAULT_MODEL,
+    concurrency: ConcurrencyOption = None,
+    request_rate: RateOption = None,
+    num_requests: NumRequestsOption = None,
+    goodput: GoodputOption = None,
     seed: Annotated[int, typer.Option(metavar="INTEGER", help="Of the arrival times.")] = 0,
     output: OutputOption = Output.TEXT,
     settings: Settings,
@@ -136,7 +142,7 @@ def _own_server(
     model: str, settings: Settings, plan: _Plan
 ) -> "tuple[dict[str, Any], ServiceReport]":
     from octavo.cli.benchmarks.server_process import started_server
-    from octavo.evaluation.processes import descendants, process_use
+    from octavo.evaluation.processes import descendants
     from octavo.evaluation.service import report_of
 
     config = with_fetched_model(settings.engine(model, max_num_queued_reqs=len(plan.items)))
@@ -146,9 +152,9 @@ def _own_server(
         probe = BandwidthProbe(started.ready.num_threads, config.backend)
         _warm_up(started.url, model, plan)
         engines = descendants(started.pid)
-        before = [process_use(pid) for pid in (started.pid, *engines)]
+        before = _uses(started.pid, engines)
         load = _run(started.url, model, plan)
-        after = [process_use(pid) for pid in (started.pid, *engines)]
+        after = _uses(started.pid, engines)
         probe.again()
         result = report_of(load, plan.limits)
         cpu = [b.cpu_s - a.cpu_s for a, b in zip(before, after, strict=True)]
@@ -167,6 +173,15 @@ def _own_server(
             **probe.state(),
         }
     return report, result
+
+
+def _uses(front_end: int, engines: Sequence[int]) -> "list[ProcessUse]":
+    from octavo.evaluation.processes import process_use
+
+    try:
+        return [process_use(pid) for pid in (front_end, *engines)]
+    except OSError as error:
+        raise EngineDeadError(f"a process of the server has ended: {error}") from error
 
 
 def _given_server(url: str, plan: _Plan) -> "tuple[dict[str, Any], ServiceReport]":

@@ -1,14 +1,11 @@
 """`octavo bench throughput`."""
 
 from dataclasses import asdict
-from pathlib import Path
-from typing import Annotated
 
-import typer
-
+from octavo.cli.benchmarks.options import ModelOption, WorkloadOption
 from octavo.cli.benchmarks.state import BandwidthProbe, engine_state
 from octavo.cli.flags import Settings, takes_flags
-from octavo.cli.pull import MODEL_HELP, with_fetched_model
+from octavo.cli.pull import with_fetched_model
 from octavo.cli.terminal import Output, OutputOption, print_result, progress_bar
 from octavo.config import DEFAULT_MODEL
 
@@ -20,10 +17,8 @@ from octavo.config import DEFAULT_MODEL
 )  # fmt: skip
 def throughput(
     *,
-    workload: Annotated[
-        Path, typer.Option(metavar="FILE", help="JSON lines of {id, prompt_token_ids, max_tokens}.")
-    ],
-    model: Annotated[str, typer.Option(metavar="MODEL", help=MODEL_HELP)] = DEFAULT_MODEL,
+    workload: WorkloadOption,
+    model: ModelOption = DEFAULT_MODEL,
     output: OutputOption = Output.TEXT,
     settings: Settings,
 ) -> None:

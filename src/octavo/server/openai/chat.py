@@ -11,7 +11,6 @@ from octavo.server.openai.chat_prompt import chat_prompt
 from octavo.server.openai.exchange import Exchange, generation_request, now, response_id, send
 from octavo.server.openai.fields import ignored_header, parse_request, refuse_unknown
 from octavo.server.openai.known_fields import CHAT_FIELDS
-from octavo.server.openai.prompts import check_num_choices
 from octavo.server.openai.requests import ChatRequest
 from octavo.server.openai.sampling import chat_params
 from octavo.server.openapi import json_body
@@ -33,7 +32,6 @@ def chat_routes(serving: Serving) -> APIRouter:
         model.check_name(body.model)
         check_tools(body)
         params = chat_params(body, model.assets.sampling_defaults)
-        check_num_choices(1, params.n)
         prompt = await chat_prompt(
             serving, model, body, add_special_tokens=bool(body.add_special_tokens)
         )

@@ -5,8 +5,8 @@ from typing import Any
 
 from octavo.config import ServerConfig
 from octavo.errors import InvalidParameterError, TemplateError, UnsupportedParameterError
+from octavo.server.openai.limits import MAX_TEMPLATE_KWARGS, check_text_len
 from octavo.server.openai.messages import last_assistant_text, split_message_fields, text_size
-from octavo.server.openai.prompts import check_text_len
 from octavo.server.openai.requests import TemplateBody
 from octavo.server.serving import INLINE_CHARS, ServedModel, Serving
 from octavo.text.assets import TextAssets
@@ -15,10 +15,6 @@ from octavo.text.tokenizer import Tokenizer
 
 _RESERVED_KWARGS = frozenset({"bos_token", "eos_token", "chat_template", "tokenize"})
 """Names that would replace the template or its tokens; `render` itself refuses those of its own arguments."""
-
-
-MAX_KWARGS = 256
-"""Most names in chat_template_kwargs; templates know a handful."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +86,9 @@ def _request_template(source: str, tokenizer: Tokenizer) -> ChatTemplate:
 
 def _template_kwargs(body: TemplateBody) -> dict[str, Any]:
     kwargs = dict(body.chat_template_kwargs or {})
-    if len(kwargs) > MAX_KWARGS:
+    if len(kwargs) > MAX_TEMPLATE_KWARGS:
         raise InvalidParameterError(
-            f"chat_template_kwargs may hold at most {MAX_KWARGS} names; given: {len(kwargs)}",
+            f"chat_template_kwargs may hold at most {MAX_TEMPLATE_KWARGS} names; given: {len(kwargs)}",
             parameter="chat_template_kwargs",
             value=len(kwargs),
         )

@@ -9,7 +9,8 @@ from octavo.server.openai.completion_answer import CompletionAnswer
 from octavo.server.openai.exchange import Exchange, generation_request, now, response_id, send
 from octavo.server.openai.fields import ignored_header, parse_request
 from octavo.server.openai.known_fields import COMPLETION_FIELDS
-from octavo.server.openai.prompts import check_text_len, check_token_ids, parse_prompts
+from octavo.server.openai.limits import check_text_len
+from octavo.server.openai.prompts import check_token_ids, parse_prompts
 from octavo.server.openai.requests import CompletionRequest
 from octavo.server.openai.sampling import COMPLETION_MAX_TOKENS, completion_params
 from octavo.server.openapi import json_body

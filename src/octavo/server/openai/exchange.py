@@ -4,7 +4,7 @@ import contextlib
 import time
 import uuid
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from fastapi import Request
@@ -15,18 +15,15 @@ from octavo.core.sampling_params import SamplingParams
 from octavo.errors import InvalidParameterError
 from octavo.server.disconnect import run_while_connected
 from octavo.server.generation import GenerationRequest, Output, Prompt
+from octavo.server.openai.limits import check_listed_ids, check_logprobs
 from octavo.server.openai.logprobs import TokenNames
 from octavo.server.openai.prompts import check_not_empty
 from octavo.server.openai.requests import GenerationBody
-from octavo.server.openai.sampling import fit_to_context
+from octavo.server.openai.sampling import max_tokens_in_context
 from octavo.server.request_ids import request_id_of
 from octavo.server.serving import ServedModel, Serving
 from octavo.server.streaming import EventStream
 from octavo.text.bad_words import with_bad_words
-
-
-MAX_LISTED_IDS = 2**22
-"""Token ids in the lists of all prompts' parameters: each prompt takes a copy to the engine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +113,23 @@ def generation_request(
     ready = model.ready
     params.verify(vocab_size=ready.vocab_size, max_logprobs=ready.max_logprobs)
     params = with_bad_words(params, model.assets.tokenizer)
-    _check_listed_ids(params, len(token_ids))
-    prompts = []
+    check_listed_ids(params, len(token_ids))
+    prompts: list[Prompt] = []
+    fitted: dict[int, SamplingParams] = {}
     for position, ids in enumerate(token_ids):
         check_not_empty(ids, position if len(token_ids) > 1 else None)
-        fitted = fit_to_context(params, len(ids), ready.max_model_len, default_max_tokens)
-        prompts.append(Prompt(ids, fitted))
+        max_tokens = max_tokens_in_context(
+            params.max_tokens, len(ids), ready.max_model_len, default_max_tokens
+        )
+        if max_tokens not in fitted:  # making one walks all its lists
+            fitted[max_tokens] = replace(params, max_tokens=max_tokens)
+        prompts.append(Prompt(ids, fitted[max_tokens]))
+    check_logprobs(
+        params,
+        sum(map(len, token_ids)),
+        params.n * sum(prompt.params.max_tokens or 0 for prompt in prompts),
+        ready.vocab_size,
+    )
     priority = body.priority or 0
     if priority and serving.policy is not SchedulingPolicy.PRIORITY:
         raise InvalidParameterError(
@@ -131,18 +139,6 @@ def generation_request(
         )
     # Never the client's own id: two requests may carry the same one.
     return GenerationRequest(uuid.uuid4().hex, prompts, priority, arrived)
-
-
-def _check_listed_ids(params: SamplingParams, num_prompts: int) -> None:
-    words = sum(map(len, params.bad_words_token_ids))
-    num_ids = len(params.allowed_token_ids or ()) + len(params.logit_bias) + words
-    if num_prompts * num_ids > MAX_LISTED_IDS:
-        raise InvalidParameterError(
-            "prompts times the ids in allowed_token_ids, logit_bias and bad_words must be at most "
-            f"{MAX_LISTED_IDS}; given: {num_prompts} x {num_ids}",
-            parameter="prompt",
-            value=num_prompts,
-        )
 
 
 def response_id(prefix: str, body: GenerationBody, http_request: Request) -> str:

@@ -11,10 +11,9 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from octavo.errors import InvalidParameterError, UnsupportedParameterError
+from octavo.server.openai.limits import MAX_FIELDS
 
 IGNORED_FIELDS_HEADER = "x-octavo-ignored-fields"
-MAX_FIELDS = 1000
-"""In one request. Each that is not known is named in a header and in the log."""
 _MAX_GIVEN_LEN = 80
 _MAX_NAMED_FIELDS = 32
 

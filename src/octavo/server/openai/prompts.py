@@ -2,13 +2,8 @@
 
 from typing import Any
 
-from octavo.errors import ContextLengthError, InvalidParameterError, PromptError
-
-MAX_CHOICES = 16384
-"""Prompts times n. Each is a sequence with its own blocks and state."""
-MAX_CHARS_PER_TOKEN = 256
-"""A text with more characters for each token of the context is refused before its tokens are counted: that takes a
-second and 300 MB for every two million characters. No vocabulary has tokens that long."""
+from octavo.errors import InvalidParameterError, PromptError
+from octavo.server.openai.limits import check_num_choices
 
 
 def parse_prompts(prompt: Any, *, max_prompts: int, n: int) -> list[str | list[int]]:
@@ -22,28 +17,6 @@ def parse_prompts(prompt: Any, *, max_prompts: int, n: int) -> list[str | list[i
         )
     check_num_choices(len(prompts), n)
     return prompts
-
-
-def check_num_choices(num_prompts: int, n: int) -> None:
-    """Raise InvalidParameterError for a request of too many sequences."""
-    if num_prompts * n > MAX_CHOICES:
-        raise InvalidParameterError(
-            f"prompts times n must be at most {MAX_CHOICES}; given: {num_prompts} x {n}",
-            parameter="n",
-            value=n,
-        )
-
-
-def check_text_len(text: str, max_model_len: int) -> None:
-    """Raise ContextLengthError for a text that is certainly too long, whatever its tokens are."""
-    if len(text) > max_model_len * MAX_CHARS_PER_TOKEN:
-        raise ContextLengthError(
-            f"This model's maximum context length is {max_model_len} tokens. However, you sent a text of "
-            f"{len(text)} characters, more than {MAX_CHARS_PER_TOKEN} for each token. "
-            "Please reduce the length of the messages.",
-            parameter="prompt",
-            value=len(text),
-        )
 
 
 def check_token_ids(ids: object, vocab_size: int, name: str) -> list[int]:

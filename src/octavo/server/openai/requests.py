@@ -4,16 +4,17 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, WithJsonSchema
 
+from octavo.core.sampling_params import INT64_MAX, INT64_MIN
 from octavo.server.openai.fields import Int, NestedBody, RequestBody
-
-MAX_TOKEN_IDS = 2**18
-"""Token ids in `allowed_token_ids`: the largest vocabularies have about as many."""
-MAX_STOP_TOKEN_IDS = 4096
-MAX_LOGIT_BIASES = 2**16
-MAX_BAD_WORDS = 1024
-MAX_MESSAGES = 2**14
-MAX_TOOLS = 4096
-MAX_DOCUMENTS = 4096
+from octavo.server.openai.limits import (
+    MAX_ALLOWED_TOKEN_IDS,
+    MAX_BAD_WORDS,
+    MAX_DOCUMENTS,
+    MAX_LOGIT_BIASES,
+    MAX_MESSAGES,
+    MAX_STOP_TOKEN_IDS,
+    MAX_TOOLS,
+)
 
 _STRINGS = {"type": "array", "items": {"type": "string"}}
 _INTEGERS = {"type": "array", "items": {"type": "integer"}}
@@ -72,12 +73,12 @@ class GenerationBody(RequestBody):
     skip_special_tokens: bool | None = None
     spaces_between_special_tokens: bool | None = None
     logit_bias: Annotated[dict[str, float], Field(max_length=MAX_LOGIT_BIASES)] | None = None
-    allowed_token_ids: Annotated[list[Int], Field(max_length=MAX_TOKEN_IDS)] | None = None
+    allowed_token_ids: Annotated[list[Int], Field(max_length=MAX_ALLOWED_TOKEN_IDS)] | None = None
     bad_words: Annotated[list[str], Field(max_length=MAX_BAD_WORDS)] | None = None
     prompt_logprobs: Int | None = None
     add_special_tokens: bool | None = None
 
-    priority: Int | None = None
+    priority: Annotated[Int, Field(ge=INT64_MIN, le=INT64_MAX)] | None = None
     """Lower is earlier; only with --scheduling-policy priority."""
     request_id: Annotated[str, Field(min_length=1, max_length=256)] | None = None
     return_token_ids: bool | None = None

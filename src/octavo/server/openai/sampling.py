@@ -3,8 +3,7 @@
 The generation config never sets `max_tokens`: a default that cuts answers short would do so in silence.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import Any
 
 from octavo.core.sampling_params import SamplingParams
@@ -13,15 +12,11 @@ from octavo.errors import (
     InvalidParameterError,
     UnsupportedParameterError,
 )
+from octavo.server.openai.limits import MAX_STOPS, check_words_len
 from octavo.server.openai.requests import ChatRequest, CompletionRequest, GenerationBody
 
 COMPLETION_MAX_TOKENS = 16
 """OpenAI's default for completions; chat runs to the end of the context."""
-
-MAX_STOPS = 256
-"""Each is searched in every choice, a character at a time."""
-MAX_TEXT_LEN = 2**13
-"""Characters of all stop strings together, and of all bad words."""
 
 _SAME_NAME = (
     "n",
@@ -84,15 +79,14 @@ def chat_params(body: ChatRequest, defaults: Mapping[str, float | int]) -> Sampl
     return SamplingParams(**values)
 
 
-def fit_to_context(
-    params: SamplingParams, num_prompt_tokens: int, max_model_len: int, default: int | None
-) -> SamplingParams:
-    """`params` with `max_tokens` set: what was asked for, else `default` or what is left of the context.
+def max_tokens_in_context(
+    wanted: int | None, num_prompt_tokens: int, max_model_len: int, default: int | None
+) -> int:
+    """The `max_tokens` of a prompt: what was asked for, else `default` or what is left of the context.
 
     Raises ContextLengthError if the prompt leaves no room, or if more was asked for than is left.
     """
     room = max_model_len - num_prompt_tokens
-    wanted = params.max_tokens
     if room < 1 or (wanted is not None and wanted > room):
         completion = wanted if wanted is not None else 1
         raise ContextLengthError(
@@ -103,8 +97,8 @@ def fit_to_context(
             value=wanted,
         )
     if wanted is not None:
-        return params
-    return replace(params, max_tokens=room if default is None else min(default, room))
+        return wanted
+    return room if default is None else min(default, room)
 
 
 def _common(body: GenerationBody, defaults: Mapping[str, float | int]) -> dict[str, Any]:
@@ -115,7 +109,7 @@ def _common(body: GenerationBody, defaults: Mapping[str, float | int]) -> dict[s
         if value is not None:
             values[name] = value
     values["stop"] = _stop_strings(body.stop)
-    _check_text_len("bad_words", body.bad_words or ())
+    check_words_len("bad_words", body.bad_words or ())
     values["logit_bias"] = body.logit_bias or {}
     return values
 
@@ -135,18 +129,8 @@ def _stop_strings(stop: object) -> tuple[str, ...]:
             parameter="stop",
             value=len(stop),
         )
-    _check_text_len("stop", stop)
+    check_words_len("stop", stop)
     return tuple(stop)
-
-
-def _check_text_len(name: str, texts: Sequence[str]) -> None:
-    length = sum(map(len, texts))
-    if length > MAX_TEXT_LEN:
-        raise InvalidParameterError(
-            f"{name} may have at most {MAX_TEXT_LEN} characters in all; given: {length}",
-            parameter=name,
-            value=length,
-        )
 
 
 def _check_options(body: GenerationBody) -> None:
