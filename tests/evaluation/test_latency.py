@@ -1,3 +1,4 @@
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from octavo.evaluation.op_costs import (
     op_shares,
     total_costs,
 )
-from octavo.evaluation.profiles import Profile, profile_median
+from octavo.evaluation.profiles import Profile, profile_median, profile_typical
 from octavo.models.model import load_model
 from support.text_model import (
     FEED_FORWARD,
@@ -98,11 +99,28 @@ def test_decoding_stays_at_its_context() -> None:
     assert found.profile is None
 
 
-def test_a_profile_has_the_median_of_each_op() -> None:
+def test_the_median_of_each_op() -> None:
     runner = Recorder()
     plan = sequences(1, 8).decode_plan(1, 8)
-    assert profile_median(runner, [plan] * 5).op_seconds == {"qkv": pytest.approx(3e-3)}
+    assert profile_median(runner, [plan] * 5) == {"qkv": pytest.approx(3e-3)}
     assert not runner.is_profiling
+
+
+def test_a_typical_step_leaves_the_slowest_and_fastest_out() -> None:
+    class Uneven(Recorder):
+        """Each step sleeps as long as its op takes, the third one longest."""
+
+        def run(self, plan: StepPlan) -> StepResult:
+            result = super().run(plan)
+            time.sleep(self.profile()["qkv"])
+            return result
+
+        def profile(self) -> Mapping[str, float]:
+            return {"qkv": (0.02, 0.03, 0.5, 0.04)[len(self.plans) - 1]}
+
+    found = profile_typical(Uneven(), [sequences(1, 8).decode_plan(1, 8)] * 4)
+    assert found.op_seconds["qkv"] == pytest.approx(0.035)
+    assert 0.035 <= found.whole_s < 0.2
 
 
 def test_prompts_are_computed_whole_in_every_pass() -> None:

@@ -77,7 +77,7 @@ def test_another_model(http: httpx.Client, route: str) -> None:
     if route == "/tokenize":
         body = {"prompt": "x"}
     error = error_of(http.post(route, json={**body, "model": "gpt-4"}), 404)
-    assert error["message"] == "The model `gpt-4` does not exist."
+    assert error["message"] == ("The model `gpt-4` does not exist. This server has: tiny, alias.")
     assert (error["type"], error["param"]) == ("NotFoundError", "model")
 
 

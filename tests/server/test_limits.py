@@ -63,5 +63,5 @@ def test_without_logprobs_nothing_is_counted() -> None:
 
 def test_the_size_of_json_is_counted_up_to_a_limit() -> None:
     assert text_size("abc", 100) == 4
-    assert text_size({"a": ["bc", None, {"d": "ef"}]}, 100) == 9
+    assert text_size({"a": ["bc", None, {"d": "ef"}]}, 100) == 10
     assert text_size(["x" * 1000] * 10**6, 100) > 100

@@ -12,6 +12,7 @@ def test_health_ping_version_load(http: httpx.Client) -> None:
     assert http.get("/health").content == b""
     assert http.get("/ping").status_code == 200
     assert http.post("/ping").status_code == 200
+    assert {"version", "docs", "api"} <= set(http.get("/").json())
     assert list(http.get("/version").json()) == ["version"]
     assert http.get("/load").json() == {"server_load": 0}
 
@@ -26,7 +27,9 @@ def test_models(http: httpx.Client) -> None:
     assert http.get("/v1/models/alias").json() == card
     missing = http.get("/v1/models/other/name")
     assert missing.status_code == 404
-    assert missing.json()["error"]["message"] == "The model `other/name` does not exist."
+    assert missing.json()["error"]["message"] == (
+        "The model `other/name` does not exist. This server has: tiny, alias."
+    )
 
 
 def test_tokenize_and_back(http: httpx.Client) -> None:

@@ -20,10 +20,11 @@ def fake_hub(repo_id: str, files: Mapping[str, bytes]) -> Iterator[str]:
 
         def do_GET(self) -> None:
             path = urlsplit(self.path).path
-            if path.startswith(f"/api/models/{repo_id}/revision/"):
+            about = f"/api/models/{repo_id}"
+            if path == about or path.startswith(f"{about}/revision/"):
                 siblings = [{"rfilename": name} for name in files]
                 self._json({"id": repo_id, "sha": COMMIT, "siblings": siblings})
-            elif path.startswith(f"/api/models/{repo_id}/tree/"):
+            elif path.startswith(f"{about}/tree/"):
                 self._json(
                     [
                         {"type": "file", "path": name, "size": len(data), "oid": _oid(data)}

@@ -1,6 +1,7 @@
 """The front end process of tests: `serve` with settings from standard input, over whichever engine module they name."""
 
 import logging
+import resource
 import sys
 
 import msgspec
@@ -16,6 +17,8 @@ class Start(msgspec.Struct):
     engine: EngineConfig
     server: ServerConfig
     engine_module: str
+    limits: dict[int, int]
+    """Soft limits of the process, by RLIMIT_ number."""
 
 
 if __name__ == "__main__":
@@ -23,6 +26,8 @@ if __name__ == "__main__":
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     start = msgspec.json.decode(sys.stdin.buffer.read(), type=Start)
+    for kind, value in start.limits.items():
+        resource.setrlimit(kind, (value, resource.getrlimit(kind)[1]))
     try:
         exit_code = serve(
             start.engine,

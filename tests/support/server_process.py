@@ -1,10 +1,8 @@
 """Real servers for tests: a front end process and its engine process, ended by their ids whatever the test does."""
 
 import contextlib
-import functools
 import json
 import os
-import resource
 import signal
 import socket
 import subprocess
@@ -138,7 +136,7 @@ def running_server(
 ) -> Iterator[RunningServer]:
     """A server on a free loopback port. Fields in `server` go to `ServerConfig`; `limits` are soft RLIMIT_ values."""
     options: dict[str, Any] = {
-        "port": _free_port(),
+        "port": free_loopback_port(),
         "served_model_names": (MODEL_NAME,),
         **server,
     }
@@ -146,6 +144,7 @@ def running_server(
         "engine": engine,
         "server": ServerConfig(**options),
         "engine_module": engine_module,
+        "limits": limits or {},
     }
     with tempfile.TemporaryDirectory(prefix="octavo-server-") as folder:
         log = Path(folder) / "log"
@@ -157,7 +156,6 @@ def running_server(
                 stdout=output,
                 stderr=output,
                 env=environment,
-                preexec_fn=functools.partial(_set_limits, limits or {}),
             )
         assert process.stdin is not None
         with process.stdin as pipe:
@@ -171,12 +169,8 @@ def running_server(
             running.kill()
 
 
-def _set_limits(limits: Mapping[int, int]) -> None:
-    for kind, value in limits.items():
-        resource.setrlimit(kind, (value, resource.getrlimit(kind)[1]))
-
-
-def _free_port() -> int:
+def free_loopback_port() -> int:
+    """A port that nobody listens on now."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port: int = probe.getsockname()[1]
         return port

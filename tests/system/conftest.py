@@ -15,6 +15,7 @@ from support.scripted_engine import MODULE as SCRIPTED
 from support.server_process import (
     MODEL_NAME,
     RunningServer,
+    free_loopback_port,
     running_server,
     tiny_config,
     write_long_text_model,
@@ -85,6 +86,12 @@ async def async_openai(real: RunningServer) -> AsyncIterator[openai.AsyncOpenAI]
     async with client:
         yield client
     real.wait_idle()
+
+
+@pytest.fixture
+def free_port() -> int:
+    """A port that nobody listened on a moment ago."""
+    return free_loopback_port()
 
 
 @pytest.fixture

@@ -143,7 +143,7 @@ def test_an_address_in_use_is_an_error(tiny_model: Path, scripted: RunningServer
     taken = urlsplit(scripted.url).port
     with running_server(tiny_config(tiny_model), wait=False, port=taken) as server:
         assert server.process.wait(timeout=20) == 2
-        assert f"cannot listen on 127.0.0.1:{taken}" in server.log_text()
+        assert f"port {taken} is in use; choose another with --port" in server.log_text()
 
 
 def test_a_model_that_cannot_be_loaded_is_an_error(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from support.answers import COMPLETIONS, complete, greedy_probe, script
 from support.scripted_engine import MODULE as SCRIPTED
-from support.server_process import running_server, tiny_config
+from support.server_process import RunningServer, running_server, tiny_config
 from support.sse import read_stream
 from support.text_model import write_text_model
 
@@ -263,3 +263,33 @@ def test_a_model_folder_may_lack_generation_config(tmp_path: Path) -> None:
         httpx.Client(base_url=server.url, timeout=30) as client,
     ):
         assert complete(client, script("ab<eos>cd")).text == "ab"
+
+
+def test_a_choice_that_has_found_its_stop_string_is_not_computed_on(
+    real: RunningServer, real_http: httpx.Client
+) -> None:
+    before = real.metrics()
+    body: dict[str, Any] = {
+        "prompt": "once",
+        "n": 8,
+        "seed": 7,
+        "max_tokens": 300,
+        "allowed_token_ids": PRINTABLE,
+        "stop": ["a", "bc"],
+    }
+    response = real_http.post(COMPLETIONS, json=body).json()
+    reasons = [choice["stop_reason"] for choice in response["choices"]]
+    assert set(reasons) <= {"a", "bc"}
+    lengths = [len(choice["text"]) for choice in response["choices"]]
+    assert max(lengths) - min(lengths) > 40, "the case shows nothing"
+    real.wait_idle()
+    num_drawn = (
+        real.metrics()["octavo_generation_tokens_total"] - before["octavo_generation_tokens_total"]
+    )
+    num_told = response["usage"]["completion_tokens"]
+    assert num_told <= num_drawn
+    # A few more are on their way when a stop string is found; without an end they would be n times the longest.
+    assert num_drawn - num_told < (8 * max(lengths) - num_told) / 2
+    assert choices_of(real_http, **body) == [
+        (choice["text"], choice["finish_reason"]) for choice in response["choices"]
+    ]

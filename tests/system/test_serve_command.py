@@ -43,7 +43,7 @@ class Serving:
 
     def wait_ready(self) -> str:
         """Read to the last line of the greeting; the server's address."""
-        while not self.greeting or not self.greeting[-1].startswith("python "):
+        while not self.greeting or f"{sys.executable} -c " not in self.greeting[-1]:
             try:
                 self.greeting.append(self._lines.get(timeout=START_TIMEOUT_S).rstrip("\n"))
             except Empty:
@@ -74,8 +74,6 @@ def serving(*arguments: str) -> Iterator[Serving]:
 def run_line(line: str) -> str:
     """Run a line of the greeting as a shell would."""
     command = shlex.split(line)
-    if command[0] == "python":
-        command[0] = sys.executable
     result = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=60)
     assert result.returncode == 0, result.stderr
     return result.stdout
@@ -92,7 +90,9 @@ def request_of_curl(line: str) -> httpx.Response:
 def test_what_is_printed_works_when_it_is_pasted() -> None:
     with serving(str(text_model_folder()), "--served-model-name", "tiny") as server:
         server.wait_ready()
-        curl, python = (line for line in server.greeting if line.startswith(("curl ", "python ")))
+        curl, python = (
+            line for line in server.greeting if line.startswith(("curl ", sys.executable))
+        )
         answer = request_of_curl(curl)
         assert answer.status_code == 200, answer.text
         assert answer.json()["model"] == "tiny"
@@ -150,14 +150,35 @@ def test_a_seed_fixes_the_answers_to_requests_without_one() -> None:
         (("nothing",), "there is no model 'nothing'"),
         (("--block-size", "17"), "block_size must be one of"),
         (("--host", "192.0.2.1"), "cannot listen on 192.0.2.1"),
+        (("--port", "80000"), "port must be from 0 to 65535; given: 80000"),
+        (("--max_model_len", "99999"), "max_model_len must be at most 512"),
+        (("--num-blocks-override", "1000M"), "more than the memory of this machine"),
+        (("--temperature", "1"), "no setting of a server: set temperature in each request"),
+        (("--ignore-eos",), "no setting of a server: set ignore_eos in each request"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(arguments: tuple[str, ...], message: str) -> None:
     model = () if arguments == ("nothing",) else (str(text_model_folder()),)
     result = octavo("serve", *model, *arguments)
     assert result.returncode == 2
-    assert message in result.stderr
-    assert "Traceback" not in result.stderr
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("octavo: ")
+    assert message in line
+
+
+def test_a_context_smaller_than_the_usual_answer_gets_a_shorter_one() -> None:
+    with serving(str(text_model_folder()), "--num-blocks-override", "3") as server:
+        server.wait_ready()
+        text = "\n".join(server.greeting)
+        assert "3 pages of 16 = 48 tokens, 1 sequence of 48\n" in text
+        assert "kv cache taken as needed, at most " in text
+        assert "0.00 GiB" not in text
+        (curl,) = (line for line in server.greeting if line.startswith("curl "))
+        assert request_of_curl(curl).status_code == 200
+        assert server.end() == 0
+        log = "".join(server.errors)
+        assert "stopped" in log
+        assert "serves no more" not in log
 
 
 def test_a_port_in_use_is_named() -> None:
@@ -165,14 +186,16 @@ def test_a_port_in_use_is_named() -> None:
         port = server.wait_ready().rsplit(":", 1)[1]
         result = octavo("serve", str(text_model_folder()), "--port", port)
         assert result.returncode == 2
-        assert f"cannot listen on 127.0.0.1:{port}" in result.stderr
+        assert result.stderr == f"octavo: port {port} is in use; choose another with --port\n"
         assert server.end() == 0
 
 
 def test_an_early_sigterm_ends_it_with_0() -> None:
     with serving(str(text_model_folder())) as server:
-        while not any("octavo" in line for line in server.errors) and server.process.poll() is None:
-            time.sleep(0.01)  # it lives
+        pid = server.process.pid
+        children = Path(f"/proc/{pid}/task/{pid}/children")
+        while server.process.poll() is None and not children.read_text():
+            time.sleep(0.01)  # until it has started its engine
         assert server.end() == 0
 
 

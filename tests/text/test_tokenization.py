@@ -3,6 +3,7 @@
 import json
 import random
 import re
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -168,3 +169,20 @@ def test_trained_sentencepiece_model(add_dummy_prefix: bool, text: str) -> None:
     assert ids == theirs.encode(text)
     assert ours.decode(ids) == theirs.decode(ids) == text
     assert ours.encode(text) == [theirs.bos_id(), *ids]
+
+
+def test_other_threads_go_on_while_a_long_text_is_encoded(smollm2: Tokenizer) -> None:
+    text = "the cat sat on the mat " * 20_000
+    done = threading.Event()
+
+    def encode() -> None:
+        smollm2.encode(text)
+        done.set()
+
+    thread = threading.Thread(target=encode)
+    thread.start()
+    num_turns = 0
+    while not done.wait(0.001):
+        num_turns += 1
+    thread.join()
+    assert num_turns >= 20  # it takes hundreds of milliseconds

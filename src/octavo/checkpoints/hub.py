@@ -31,7 +31,10 @@ def fetch_from_hub(
     """
     # Half a second of imports that a local model never needs.
     import huggingface_hub
-    from huggingface_hub.errors import HFValidationError, HTTPError
+    from huggingface_hub.errors import (  # type: ignore[attr-defined]  # HTTPError is its client's
+        HFValidationError,
+        HTTPError,
+    )
 
     try:
         if gguf is not None:
@@ -59,9 +62,9 @@ def fetch_from_hub(
 def _gguf_file(repo_id: str, wanted: str, revision: str | None, *, download: bool) -> Path:
     from huggingface_hub import hf_hub_download
 
+    names, download = _reachable_gguf_names(repo_id, revision, download=download)
     file_name = wanted
     if not wanted.lower().endswith(".gguf"):
-        names = _gguf_names(repo_id, revision, download=download)
         matching = [name for name in names if wanted.lower() in name.lower()]
         if len(matching) != 1:
             raise DownloadError(
@@ -72,6 +75,27 @@ def _gguf_file(repo_id: str, wanted: str, revision: str | None, *, download: boo
     return Path(
         hf_hub_download(repo_id, file_name, revision=revision, local_files_only=not download)
     )
+
+
+def _reachable_gguf_names(
+    repo_id: str, revision: str | None, *, download: bool
+) -> tuple[list[str], bool]:
+    """The names, and whether the hub answered. Without a network what was fetched before serves."""
+    from huggingface_hub.errors import (  # type: ignore[attr-defined]  # as above
+        HfHubHTTPError,
+        HTTPError,
+        LocalEntryNotFoundError,
+    )
+
+    try:
+        return _gguf_names(repo_id, revision, download=download), download
+    except HTTPError as error:
+        if isinstance(error, HfHubHTTPError):  # an answer, if not a good one
+            raise
+        try:
+            return _gguf_names(repo_id, revision, download=False), False
+        except LocalEntryNotFoundError:
+            raise error from None
 
 
 def _gguf_names(repo_id: str, revision: str | None, *, download: bool) -> list[str]:

@@ -140,7 +140,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag("--shutdown-timeout", "server.shutdown_timeout_s", Group.SERVER, Reads.REAL,
          "Seconds that running requests get to finish after SIGTERM."),
     Flag("--slow-client-timeout", "server.slow_client_timeout_s", Group.SERVER, Reads.REAL,
-         "Seconds after which a stream that nobody reads is ended."),
+         "Seconds for a client to take some of its answer, or to send its request, before it is cut off."),
     Flag("--max-body-bytes", "server.max_body_bytes", Group.SERVER, Reads.COUNT,
          "Largest request body."),
     Flag("--max-prompts-per-request", "server.max_prompts_per_request", Group.SERVER, Reads.COUNT,

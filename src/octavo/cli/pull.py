@@ -78,9 +78,7 @@ def fetch(
     with sigterm_cleans_up():
         if named is None:
             return locate(model, revision=revision)  # the hub's client has bars of its own
-        accept_license = accept_license or _is_agreed(named)
-        if accept_license or license_is_accepted(named):  # else the refusal names it
-            note(f"{named.name} is under: {named.license.name} ({named.license.url})")
+        accept_license = _show_license(named, accept_license)
         with progress_bar() as progress:
             return pull_named(
                 named, sources=sources, accept_license=accept_license, progress=progress
@@ -93,11 +91,17 @@ def with_fetched_model(config: EngineConfig) -> EngineConfig:
     return replace(config, model=replace(config.model, model=str(path), revision=None))
 
 
-def _is_agreed(model: NamedModel) -> bool:
-    """Ask, once, where there is somebody to ask. `pull_named` refuses what nobody agreed to."""
-    if license_is_accepted(model) or not (sys.stdin.isatty() and sys.stderr.isatty()):
-        return False
-    return typer.confirm(f"Do you agree to the {model.license.name}?", err=True)
+def _show_license(model: NamedModel, accept_license: bool) -> bool:
+    """Name the terms, once, and ask where somebody has to agree and can. Returns whether the user agrees now."""
+    terms = f"{model.license.name} ({model.license.url})"
+    if accept_license or license_is_accepted(model):
+        note(f"{model.name} is under: {terms}")
+        return accept_license
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False  # `pull_named` refuses and names them
+    if not typer.confirm(f"{model.name} is under: {terms}. Do you agree?", err=True):
+        raise DownloadError(f"{model.name} was not fetched: nobody agreed to its terms")
+    return True
 
 
 @contextmanager

@@ -88,7 +88,9 @@ def what_is_served(url: str, ready: "Ready", name: str) -> list[str]:
     capacity = ready.num_blocks * ready.block_size
     kv_cache = sum(line.num_bytes for line in ready.ledger if line.name == "kv cache")
     ledger = [
-        f"{line.name} {size(line.num_bytes)}" for line in ready.ledger if line.name != "kv cache"
+        f"{line.name} {size(line.num_bytes)}"
+        for line in ready.ledger
+        if line.name != "kv cache" and line.num_bytes
     ]
     sequences = counted(capacity // ready.max_model_len, "sequence")
     return [

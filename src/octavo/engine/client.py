@@ -226,7 +226,7 @@ class EngineClient:
             self.error = error
             # One that never served has its error raised by `wait_ready`.
             is_sudden = self.ready is not None and not self._is_draining
-            level = logging.ERROR if is_sudden else logging.INFO
+            level = logging.ERROR if is_sudden else logging.DEBUG
             logger.log(level, "the engine serves no more: %s", error)
         self.state = "dead"
         self._may_be_ready.set()

@@ -22,7 +22,7 @@ import msgspec
 from octavo.config import EngineConfig
 from octavo.core.step import Runner
 from octavo.engine.endpoint import Endpoint
-from octavo.errors import EngineDeadError, OctavoError
+from octavo.errors import ConfigError, EngineDeadError, OctavoError
 
 logger = logging.getLogger(__name__)
 
@@ -64,17 +64,19 @@ class EngineProcess:
 def start_engine_process(config: EngineConfig, *, module: str = MODULE) -> EngineProcess:
     """Start `python -m module` as an engine process. Returns at once; an `EngineClient` follows its loading.
 
-    The child finds the same modules as this process, not those of the current folder.
+    The child finds the same modules as this process, not those of the current folder. Raises ConfigError for settings
+    that are no Unicode text, and if the system lets no process or folder be made.
     """
     endpoint = Endpoint.create()
-    environment = dict(os.environ, PYTHONPATH=os.pathsep.join(path for path in sys.path if path))
-    popen = subprocess.Popen(
-        [sys.executable, "-m", module],
-        stdin=subprocess.PIPE,
-        stdout=sys.__stderr__.fileno() if sys.__stderr__ else subprocess.DEVNULL,
-        env=environment,
-        start_new_session=True,  # Ctrl-C in the terminal reaches the front end only
-    )
+    try:
+        popen = _start(config, endpoint, module)
+    except (OSError, UnicodeEncodeError) as error:
+        endpoint.remove()
+        raise ConfigError(f"the engine process cannot be started: {error}") from error
+    return EngineProcess(popen, endpoint)
+
+
+def _start(config: EngineConfig, endpoint: Endpoint, module: str) -> "subprocess.Popen[bytes]":
     message = StartMessage(
         config=config,
         directory=str(endpoint.directory),
@@ -82,11 +84,19 @@ def start_engine_process(config: EngineConfig, *, module: str = MODULE) -> Engin
         die_with_parent=threading.current_thread() is threading.main_thread(),
         log_level=logging.getLogger("octavo").getEffectiveLevel(),
     )
+    data = msgspec.json.encode(message)
+    popen = subprocess.Popen(
+        [sys.executable, "-m", module],
+        stdin=subprocess.PIPE,
+        stdout=sys.__stderr__.fileno() if sys.__stderr__ else subprocess.DEVNULL,
+        env=dict(os.environ, PYTHONPATH=os.pathsep.join(path for path in sys.path if path)),
+        start_new_session=True,  # Ctrl-C in the terminal reaches the front end only
+    )
     assert popen.stdin is not None
     # A pipe that is broken already belongs to a process that has ended: the client will report that.
     with contextlib.suppress(BrokenPipeError), popen.stdin as pipe:
-        pipe.write(msgspec.json.encode(message))
-    return EngineProcess(popen, endpoint)
+        pipe.write(data)
+    return popen
 
 
 def run_engine_process(

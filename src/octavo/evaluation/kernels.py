@@ -107,7 +107,7 @@ def measure_kernels(
                 progress(fmt.name, i / len(row_counts))
                 plan = sequences.decode_plan(num_rows, 1)
                 runner.run(plan)  # warm up
-                ops = profile_median(profiled, [plan] * num_steps).op_seconds
+                ops = profile_median(profiled, [plan] * num_steps)
                 found += _rates(fmt, costs, num_rows, ops)
         progress(fmt.name, 1.0)
     return found

@@ -21,8 +21,8 @@ from octavo.evaluation.percentiles import Summary, median, summarize
 from octavo.evaluation.profiles import (
     Profile,
     ProfiledRunner,
-    profile_median,
     profile_total,
+    profile_typical,
 )
 from octavo.progress import Progress, silent
 
@@ -190,7 +190,7 @@ def measure_decode(
         step_ms = summarize(seconds, MS)
         assert step_ms is not None
         plan = sequences.decode_plan(batch, context)
-        profile = None if profiled is None else profile_median(profiled, [plan] * num_steps)
+        profile = None if profiled is None else profile_typical(profiled, [plan] * num_steps)
         found.append(Decode(batch, context, step_ms, plan, profile))
     return found
 

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Protocol
 
 from octavo.core.step import Runner, StepPlan
@@ -30,12 +31,20 @@ class Profile:
     """All of it, also what no op accounts for."""
 
 
-def profile_median(runner: ProfiledRunner, plans: Iterable[StepPlan]) -> Profile:
-    """Run steps that are alike; the median of the whole and of each op."""
-    found = [profile_total(runner, [plan]) for plan in plans]
+def profile_median(runner: ProfiledRunner, plans: Iterable[StepPlan]) -> dict[str, float]:
+    """Run steps that are alike; the median seconds of each op by itself. They need not add up to a step."""
+    found = [profile_total(runner, [plan]).op_seconds for plan in plans]
+    return {op: median([step[op] for step in found]) for op in found[0]}
+
+
+def profile_typical(runner: ProfiledRunner, plans: Iterable[StepPlan]) -> Profile:
+    """Run steps that are alike; the mean of those in the middle half by their time, so that the ops add up."""
+    found = sorted((profile_total(runner, [plan]) for plan in plans), key=lambda p: p.whole_s)
+    aside = len(found) // 4
+    middle = found[aside : len(found) - aside]
     return Profile(
-        {op: median([step.op_seconds[op] for step in found]) for op in found[0].op_seconds},
-        median([step.whole_s for step in found]),
+        {op: fmean(step.op_seconds[op] for step in middle) for op in middle[0].op_seconds},
+        fmean(step.whole_s for step in middle),
     )
 
 

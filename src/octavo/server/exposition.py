@@ -101,7 +101,7 @@ class Exposition(Collector):
                 yield self._histogram(prefix + name, text, histogram)
         yield self._counter(
             "octavo_slow_clients",
-            "Connections cut because their reader took nothing.",
+            "Connections cut because their client read or wrote too slowly.",
             metrics.num_slow_clients,
         )
 

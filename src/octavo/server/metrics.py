@@ -37,7 +37,7 @@ class Metrics:
         self.num_finished: Counter[str] = Counter(dict.fromkeys(FINISH_REASONS, 0))
 
     def count_slow_client(self) -> None:
-        """A connection was cut because its reader took nothing."""
+        """A connection was cut because its client read or wrote too slowly."""
         self.num_slow_clients += 1
 
 

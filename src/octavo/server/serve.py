@@ -9,7 +9,6 @@ import errno
 import functools
 import gc
 import logging
-import resource
 import signal
 import socket
 import sys
@@ -22,6 +21,7 @@ from octavo.checkpoints.locate import locate
 from octavo.config import EngineConfig, ServerConfig
 from octavo.engine.process import MODULE, EngineProcess, start_engine_process
 from octavo.errors import ConfigError
+from octavo.server.open_files import allow_open_files, open_standard_streams
 
 if TYPE_CHECKING:
     import uvicorn
@@ -41,8 +41,6 @@ FLUSH_TIMEOUT_S = 5.0
 SEND_BUFFER_BYTES = 128 * 1024
 """Kernel buffer of a connection (the kernel doubles it). With the 64 KiB of the event loop it bounds what a client
 that does not read can hold; left to itself the kernel would grow it to megabytes."""
-MAX_OPEN_FILES = 65536
-"""A connection is an open file, and many systems start processes with room for 1,024."""
 _POLL_S = 0.1
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -60,9 +58,11 @@ def serve(
     Raises ConfigError for settings that do not fit together, the machine or the model, and for an address that cannot be
     used; CheckpointError or DownloadError if there is no such model; EngineDeadError if the engine ended while loading.
     """
+    open_standard_streams()
     allow_open_files()
     listener = bind(server)
     names = server.served_model_names or (engine.model.model,)
+    _check_names(names)
     path = locate(engine.model.model, revision=engine.model.revision)
     engine = replace(engine, model=replace(engine.model, model=str(path)))
     server = replace(server, served_model_names=names)
@@ -79,12 +79,13 @@ def serve(
         listener.close()
 
 
-def allow_open_files() -> None:
-    """Raise this process's limit of open files as far as the system lets it, but not beyond MAX_OPEN_FILES."""
-    limit, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MAX_OPEN_FILES if most == resource.RLIM_INFINITY else min(most, MAX_OPEN_FILES)
-    if limit != resource.RLIM_INFINITY and limit < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
+def _check_names(names: tuple[str, ...]) -> None:
+    """Raise ConfigError for bytes of the command line that are not text: no answer could hold them."""
+    for name in names:
+        try:
+            name.encode()
+        except UnicodeEncodeError as error:
+            raise ConfigError(f"the model's name must be valid UTF-8; given: {name!r}") from error
 
 
 def bind(server: ServerConfig) -> socket.socket:
