@@ -20,6 +20,7 @@ from octavo.core import sampling_params, vllm_options
 from octavo.engine.client import EngineClient
 from octavo.offline import arguments
 from octavo.server.app import build_app
+from octavo.server.openai import limits
 from octavo.server.openai.known_fields import CHAT_FIELDS, COMPLETION_FIELDS
 from octavo.server.openai.requests import ChatRequest, CompletionRequest
 
@@ -125,6 +126,12 @@ def http_page() -> str:
         "An unknown field is named in the response header `x-octavo-ignored-fields`, or refused with "
         "`--strict-requests`.\n",
         _table(["route", "what it does"], routes),
+        "## Limits\n",
+        "What a single request may ask for; more is refused with 400. The size of the body, the number of prompts and "
+        "`logprobs` of a token have limits that flags set: see [the command line](cli.md).\n",
+        _table(
+            ["at most", "of what"], [[f"{value:,}", text] for value, text in _constants(limits)]
+        ),
     ]
     for path, model, known in (
         ("/v1/completions", CompletionRequest, COMPLETION_FIELDS),
@@ -273,6 +280,16 @@ def _default(parameter: Any) -> str:
     if parameter.required:
         return "required"
     return "" if value in (None, False, [], ()) else f"`{value}`"
+
+
+def _constants(module: Any) -> Iterator[tuple[int, str]]:
+    """Values and docstrings of a module's constants."""
+    for target, doc in pairwise(ast.parse(inspect.getsource(module)).body):
+        if isinstance(target, ast.Assign) and isinstance(doc, ast.Expr):
+            (name,) = target.targets
+            assert isinstance(name, ast.Name)
+            text = ast.literal_eval(doc.value)
+            yield getattr(module, name.id), " ".join(text.split())
 
 
 def _field_docs(module: Any, class_name: str) -> dict[str, str]:

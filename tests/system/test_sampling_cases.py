@@ -3,12 +3,14 @@
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from octavo.config import Backend
 from support.answers import COMPLETIONS, complete, greedy_probe, script
 from support.scripted_engine import MODULE as SCRIPTED
 from support.server_process import RunningServer, running_server, tiny_config
@@ -58,6 +60,26 @@ def test_r19_choices_that_end_at_different_lengths(real_http: httpx.Client) -> N
         stop_token_ids=PRINTABLE[::8],
     )
     assert len({len(text) for text, _ in whole}) >= 4
+
+
+def test_r21_penalties_see_the_newest_tokens_and_the_oldest(real_http: httpx.Client) -> None:
+    """There is no window: if the oldest or the newest tokens were left out, one would come again too soon."""
+    body: dict[str, Any] = {"prompt": [1], "temperature": 0, "return_token_ids": True}
+
+    def drawn(letters: list[int], count: int, **fields: Any) -> list[int]:
+        # Raised by 100, all logits are above 0, and a repeated one falls behind all others.
+        bias = dict.fromkeys(map(str, letters), 100.0)
+        fields |= {"allowed_token_ids": letters, "logit_bias": bias, "max_tokens": count}
+        response = real_http.post(COMPLETIONS, json={**body, **fields})
+        token_ids: list[int] = response.json()["choices"][0]["token_ids"]
+        return token_ids
+
+    letters = PRINTABLE[:40]
+    assert sorted(drawn(letters, 40, repetition_penalty=1e6)) == letters
+    few = drawn(letters[:4], 80, frequency_penalty=2.0)
+    assert all(15 <= few.count(letter) <= 25 for letter in letters[:4])
+    window = real_http.post(COMPLETIONS, json={**body, "repeat_last_n": 4})
+    assert window.headers["x-octavo-ignored-fields"] == "repeat_last_n"
 
 
 def forced(token_id: int) -> dict[str, Any]:
@@ -136,6 +158,32 @@ def test_r27_tiny_values_are_greedy(real_http: httpx.Client, fields: dict[str, A
     assert choices_of(real_http, **common, **fields) == greedy
 
 
+@pytest.fixture(scope="module", params=["auto", "float32", "bfloat16"])
+def native_http(request: pytest.FixtureRequest, tiny_model: Path) -> Iterator[httpx.Client]:
+    """A client of a server that computes with the native kernels in one of the dtypes."""
+    config = tiny_config(tiny_model)
+    model = replace(config.model, dtype=request.param)
+    config = replace(config, model=model, backend=Backend.NATIVE)
+    with (
+        running_server(config) as server,
+        httpx.Client(base_url=server.url, timeout=60) as client,
+    ):
+        yield client
+        server.wait_idle()
+
+
+def test_r27_tiny_values_are_greedy_in_every_dtype(native_http: httpx.Client) -> None:
+    common = {"prompt": "tiny", "max_tokens": 12, "allowed_token_ids": PRINTABLE, "seed": 3}
+    greedy = choices_of(native_http, **common, temperature=0)
+    for temperature in (1e-45, 1e-12, 1e-6, 1e-5, 1e-4, 1e-3):
+        assert choices_of(native_http, **common, temperature=temperature) == greedy
+    for fields in ({"top_p": 1e-8}, {"top_p": 1e-4}, {"min_p": 1}, {"top_k": 1}):
+        assert choices_of(native_http, **common, temperature=1, **fields) == greedy
+    for fields in ({"temperature": 100}, {"top_k": 260}, {"top_k": 2**31}, {"min_p": 0}):
+        ((text, _),) = choices_of(native_http, **common, **fields)
+        assert len(text) > 0
+
+
 @pytest.mark.parametrize(
     "fields",
     [
@@ -144,6 +192,7 @@ def test_r27_tiny_values_are_greedy(real_http: httpx.Client, fields: dict[str, A
         {"top_k": 260},
         {"top_k": 261},
         {"top_k": 2**31 - 1},
+        {"top_k": 2**31},
         {"top_k": -1},
         {"top_k": 0},
         {"min_p": 0},

@@ -1,12 +1,18 @@
-"""Faults of turning tokens into text that users of other engines met (known failures, section D)."""
+"""Faults of turning tokens into text, and text into tokens, that users of other engines met (known failures, section D and
+R55)."""
 
 import json
+from collections.abc import Iterator
+from typing import Any
 
 import httpx
 import pytest
 
 from support.answers import CHAT, COMPLETIONS, chat, complete, script
+from support.scripted_engine import MODULE as SCRIPTED
+from support.server_process import running_server, tiny_config
 from support.sse import read_stream
+from support.text_model import BOS, write_text_model
 
 CHARACTERS = {
     "CJK": "世界您好",
@@ -89,6 +95,89 @@ def test_r31_bytes_of_logprobs_are_the_raw_bytes(scripted_http: httpx.Client) ->
     parts = [choice["logprobs"] or {"content": []} for choice in stream.choices()]
     streamed = [byte for part in parts for entry in part["content"] for byte in entry["bytes"]]
     assert bytes(streamed) == raw
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a    b",
+        "   three before",
+        " x",
+        "\ttabs\t\t",
+        "\n\n\nlines\n",
+        "     ",
+        "trailing ",
+        "def f():\n        return 1\n        # done\n",
+        "a<|turn|> b<|turn|>  c",
+        "I see  Paris   Paris",
+    ],
+)
+@pytest.mark.parametrize("before", ["", "a prompt", "a prompt that ends in spaces  "])
+def test_r33_no_space_is_swallowed(scripted_http: httpx.Client, text: str, before: str) -> None:
+    said = text.replace("<|turn|>", "")
+    answer = complete(scripted_http, before + script(text), return_token_ids=True)
+    assert answer.text == said
+    assert chat(scripted_http, before + script(text)).text == said
+    echoed = complete(scripted_http, before + script("x"), echo=True)
+    assert echoed.text == f"{before}{script('x')}x"
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["adds BOS", "adds none"])
+def adds_bos(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["prints BOS", "prints none"])
+def prints_bos(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
+
+
+@pytest.fixture(scope="module")
+def bos_http(
+    adds_bos: bool, prints_bos: bool, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[httpx.Client]:
+    """A client of a server whose tokenizer adds BOS or not, and whose chat template prints it or not."""
+    folder = tmp_path_factory.mktemp("bos") / "tiny"
+    write_text_model(folder)
+    path = folder / "tokenizer_config.json"
+    settings = {**json.loads(path.read_text()), "add_bos_token": adds_bos}
+    if not prints_bos:
+        settings["chat_template"] = settings["chat_template"].replace("{{ bos_token }}", "")
+    path.write_text(json.dumps(settings))
+    with (
+        running_server(tiny_config(folder), engine_module=SCRIPTED) as server,
+        httpx.Client(base_url=server.url, timeout=30) as client,
+    ):
+        yield client
+
+
+def test_r55_bos_stands_once_where_it_belongs(
+    bos_http: httpx.Client, adds_bos: bool, prints_bos: bool
+) -> None:
+    def sent(path: str, **body: Any) -> list[int]:
+        """The ids that the engine was given."""
+        options = {"max_tokens": 1, "return_token_ids": True}
+        answer = bos_http.post(path, json={**options, **body}).json()
+        found = answer.get("prompt_token_ids") or answer["choices"][0]["prompt_token_ids"]
+        return [int(token_id) for token_id in found]
+
+    hello = [BOS] * adds_bos + bytes_of(b"Hello")
+    messages = [{"role": "user", "content": "Hello"}]
+    assert sent(COMPLETIONS, prompt="Hello") == hello
+    assert sent(COMPLETIONS, prompt="Hello", add_special_tokens=False) == bytes_of(b"Hello")
+    assert sent(COMPLETIONS, prompt="<bos>Hello") == [BOS, *bytes_of(b"Hello")]
+    for ids in ([70, 71], [BOS, 70, 71], [BOS, BOS, 70]):
+        assert sent(COMPLETIONS, prompt=ids) == ids  # as they are
+    in_chat = sent(CHAT, messages=messages)
+    assert in_chat.count(BOS) == prints_bos
+    assert sent(CHAT, messages=messages, add_special_tokens=True).count(BOS) == (
+        adds_bos or prints_bos
+    )
+    listed = bos_http.post("/tokenize", json={"messages": messages}).json()["tokens"]
+    assert listed == in_chat
+    text = bos_http.post("/detokenize", json={"tokens": in_chat}).json()["prompt"]
+    again = sent(COMPLETIONS, prompt=text)  # a chat that the client has rendered
+    assert again == [BOS] * (adds_bos and not prints_bos) + in_chat
 
 
 @pytest.mark.parametrize("skips", [True, False])

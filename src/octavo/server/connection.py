@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
@@ -99,10 +99,6 @@ class BoundedConnection(WithoutUpgrade, HttpToolsProtocol):
         """The bytes are not HTTP. Not told in the middle of an answer: that would look like a part of it."""
         self._refuse(400, msg)
 
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        self._answered = cycle
-        super()._start_asgi_task(cycle, app)
-
     def _is_answering(self) -> bool:
         return self._answered is not None and not self._answered.response_complete
 
@@ -130,6 +126,8 @@ class BoundedConnection(WithoutUpgrade, HttpToolsProtocol):
         """Its body begins, if it has one."""
         self._in_head, self._in_body, self._num_body_bytes = False, True, 0
         super().on_headers_complete()
+        if not self.pipeline:
+            self._answered = self.cycle
 
     def on_body(self, body: bytes) -> None:
         """A part of its body."""
@@ -165,6 +163,12 @@ class BoundedConnection(WithoutUpgrade, HttpToolsProtocol):
             self.transport.close()  # nothing was begun
 
     # answers
+
+    def on_response_complete(self) -> None:
+        """An answer is complete; the next request that waits is the one to be answered."""
+        if self.pipeline:
+            self._answered = self.pipeline[-1][0]
+        super().on_response_complete()
 
     def pause_writing(self) -> None:
         """The buffer is full."""

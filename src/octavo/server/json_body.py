@@ -12,38 +12,68 @@ from octavo.server.http_errors import HttpError
 
 MAX_DEPTH = 64
 """Arrays and objects inside one another. JSON Schemas and tool definitions need about 20."""
+BODIES_AT_ONCE = 16
+"""How many bodies of the largest size are held at once, by all clients together."""
 _THREAD_BYTES = 256 * 1024
 """Larger bodies are parsed in a thread, so that running streams do not wait for them."""
 
 
-async def read_json_object(request: Request, max_bytes: int) -> dict[str, Any]:
+class BodyMemory:
+    """What the bodies of all requests take together until they are parsed; large ones may come from many clients."""
+
+    def __init__(self, max_bytes: int) -> None:
+        """`max_bytes`: of one body. There is room for BODIES_AT_ONCE of that size."""
+        self.max_bytes = max_bytes
+        self._free = BODIES_AT_ONCE * max_bytes
+
+    def take(self, num_bytes: int) -> None:
+        """Raises HttpError 503 if there is no room."""
+        if num_bytes > self._free:
+            raise HttpError(
+                503,
+                "The server holds as many bodies as it may; try again",
+                headers={"retry-after": "1"},
+            )
+        self._free -= num_bytes
+
+    def give_back(self, num_bytes: int) -> None:
+        """A body of this size is parsed, or its client has gone."""
+        self._free += num_bytes
+
+
+async def read_json_object(request: Request, memory: BodyMemory) -> dict[str, Any]:
     """The body as a dict.
 
-    Raises HttpError 413 or 415, and InvalidParameterError for everything that is not one JSON object in UTF-8.
+    Raises HttpError 413, 415 or 503, and InvalidParameterError for everything that is not one JSON object in UTF-8.
     """
     content_type = request.headers.get("content-type", "")
     if content_type.partition(";")[0].strip().lower() != "application/json":
         raise HttpError(
             415, f"The content type must be application/json; given: {content_type or 'none'}"
         )
-    body = await _read(request, max_bytes)
-    if len(body) > _THREAD_BYTES:
-        return await asyncio.to_thread(parse_json_object, body)
-    return parse_json_object(body)
+    chunks: list[bytes] = []
+    try:
+        await _read(request, memory, chunks)
+        size = sum(map(len, chunks))
+        if size > _THREAD_BYTES:
+            return await asyncio.to_thread(parse_json_object, b"".join(chunks))
+        return parse_json_object(b"".join(chunks))
+    finally:
+        memory.give_back(sum(map(len, chunks)))
 
 
-async def _read(request: Request, max_bytes: int) -> bytes:
+async def _read(request: Request, memory: BodyMemory, chunks: list[bytes]) -> None:
     declared = request.headers.get("content-length", "")
+    max_bytes = memory.max_bytes
     if declared.isascii() and declared.isdecimal() and int(declared) > max_bytes:
         raise _too_large(declared, max_bytes)
-    chunks: list[bytes] = []
     size = 0
     async for chunk in request.stream():
         size += len(chunk)
         if size > max_bytes:
             raise _too_large(f"more than {max_bytes}", max_bytes)
+        memory.take(len(chunk))
         chunks.append(chunk)
-    return b"".join(chunks)
 
 
 def _too_large(given: str, max_bytes: int) -> HttpError:

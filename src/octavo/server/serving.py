@@ -17,6 +17,7 @@ from octavo.errors import EngineDeadError
 from octavo.server.exposition import Exposition
 from octavo.server.generation import GenerationRequest, Generator
 from octavo.server.http_errors import HttpError
+from octavo.server.json_body import BodyMemory
 from octavo.server.metrics import Metrics
 from octavo.text.assets import TextAssets
 
@@ -68,6 +69,7 @@ class Serving:
         self.client = client
         self.config = config
         self.policy = policy
+        self.bodies = BodyMemory(config.max_body_bytes)
         self.metrics = Metrics()
         self.exposition = Exposition(
             self.metrics, client, next(iter(config.served_model_names), None)

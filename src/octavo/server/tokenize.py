@@ -31,7 +31,7 @@ def tokenize_routes(serving: Serving) -> APIRouter:
     async def tokenize(request: Request) -> Response:
         """The tokens of a prompt, or of a conversation as its template renders it."""
         model = serving.model()
-        fields = await read_json_object(request, serving.config.max_body_bytes)
+        fields = await read_json_object(request, serving.bodies)
         if "messages" in fields:
             return await _tokenize_chat(serving, model, fields)
         return await _tokenize_prompt(serving, model, fields)
@@ -40,7 +40,7 @@ def tokenize_routes(serving: Serving) -> APIRouter:
     async def detokenize(request: Request) -> Response:
         """The text of some tokens."""
         model = serving.model()
-        fields = await read_json_object(request, serving.config.max_body_bytes)
+        fields = await read_json_object(request, serving.bodies)
         body, ignored = parse_request(
             DetokenizeRequest, fields, TOKENIZE_FIELDS, strict=serving.config.strict_requests
         )

@@ -25,7 +25,7 @@ def chat_routes(serving: Serving) -> APIRouter:
     async def create_chat_completion(request: Request) -> Response:
         """Answer a conversation."""
         model = serving.model()
-        fields = await read_json_object(request, serving.config.max_body_bytes)
+        fields = await read_json_object(request, serving.bodies)
         arrived = arrival_time()
         strict = serving.config.strict_requests
         body, ignored = parse_request(ChatRequest, fields, CHAT_FIELDS, strict=strict)

@@ -25,7 +25,7 @@ def completion_routes(serving: Serving) -> APIRouter:
     async def create_completion(request: Request) -> Response:
         """Continue one or many prompts."""
         model = serving.model()
-        fields = await read_json_object(request, serving.config.max_body_bytes)
+        fields = await read_json_object(request, serving.bodies)
         arrived = arrival_time()
         body, ignored = parse_request(
             CompletionRequest, fields, COMPLETION_FIELDS, strict=serving.config.strict_requests

@@ -9,27 +9,34 @@ from octavo.core.sampling_params import SamplingParams
 from octavo.errors import ContextLengthError, InvalidParameterError
 
 MAX_FIELDS = 1000
-"""In one request. Each that is not known is named in a header and in the log."""
+"""Fields of a request. Each that is not known is named in a header and in the log."""
 MAX_MESSAGES = 2**14
+"""`messages`."""
 MAX_TOOLS = 4096
+"""`tools`."""
 MAX_DOCUMENTS = 4096
+"""`documents`."""
 MAX_TEMPLATE_KWARGS = 256
+"""Names in `chat_template_kwargs`."""
 MAX_ALLOWED_TOKEN_IDS = 2**18
-"""The largest vocabularies have about as many."""
+"""`allowed_token_ids`: the largest vocabularies have about as many."""
 MAX_LOGIT_BIASES = 2**16
+"""`logit_bias`."""
 MAX_STOP_TOKEN_IDS = 4096
+"""`stop_token_ids`."""
 MAX_BAD_WORDS = 1024
+"""`bad_words`."""
 MAX_STOPS = 256
-"""Each is searched in every choice, a character at a time."""
+"""Strings in `stop`. Each is searched in every choice, a character at a time."""
 MAX_WORDS_LEN = 2**13
 """Characters of all stop strings together, and of all bad words."""
 MAX_CHOICES = 2**14
-"""Prompts times n. Each is a sequence with its own blocks and state."""
+"""Prompts times `n`. Each is a sequence with its own blocks and state."""
 MAX_LISTED_IDS = 2**22
-"""Token ids in the lists of all prompts' parameters: each prompt takes a copy to the engine."""
+"""Prompts times the token ids in `allowed_token_ids`, `logit_bias` and `bad_words`: each prompt takes a copy to the engine."""
 MAX_CHARS_PER_TOKEN = 256
-"""A text with more characters for each token of the context is refused before its tokens are counted: that takes a
-second and 300 MB for every two million characters. No vocabulary has tokens that long."""
+"""Characters of a text for each token of the context. A longer one is refused before its tokens are counted: that
+takes a second and 300 MB for every two million characters. No vocabulary has tokens that long."""
 MAX_PROMPT_LOGPROBS = 2**21
 """Log-probabilities of prompts, which are all in memory at once, with about 250 bytes each in either process."""
 MAX_LOGPROBS = 2**24
