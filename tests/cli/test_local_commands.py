@@ -261,6 +261,11 @@ def test_doctor_describes_this_machine() -> None:
     assert set(report["models"]) == {"smollm2", "gemma3-270m"}
     forced = octavo("doctor", "--output", "json", env={"OCTAVO_ISA": "generic"})
     assert json.loads(forced.stdout)["instruction_set"] == "generic"
+    unknown = octavo("doctor", "--output", "json", env={"OCTAVO_ISA": "quantum"})
+    assert "Traceback" not in unknown.stderr
+    report = json.loads(unknown.stdout)
+    assert report["instruction_set"] is None
+    assert any("OCTAVO_ISA must be one of" in problem for problem in report["problems"])
     text = octavo("doctor").stdout
     assert re.search(r"^instruction set +\w+", text, re.MULTILINE)
     far = f"/{'far/' * 60}away"  # nothing is cut to the width of a terminal

@@ -1,8 +1,10 @@
 """Every mistake of a client is an answer in one shape, with the right status, and hurts nobody else."""
 
+import contextlib
 import http.client
 import json
 import re
+import select
 import socket
 from typing import Any
 from urllib.parse import urlsplit
@@ -119,6 +121,29 @@ def test_what_would_make_everyone_wait(http: httpx.Client, name: str, value: obj
 def test_more_fields_than_anyone_needs(http: httpx.Client) -> None:
     response = http.post("/v1/completions", json={f"f{i}": 1 for i in range(1001)})
     assert "at most 1000 fields; given: 1001" in error_of(response, 400)["message"]
+
+
+def test_more_bodies_than_memory_is_meant_for(server: RunningServer, http: httpx.Client) -> None:
+    """Seventeen clients are about to send 199 kB each; there is room for sixteen of 200 kB."""
+    body = json.dumps({"prompt": "<unk>ok<unk>", "metadata": "x" * 199_000}).encode()
+    head = f"POST /v1/completions HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    address = urlsplit(server.url)
+    with contextlib.ExitStack() as stack:
+        clients = []
+        for _ in range(17):
+            place = (address.hostname, address.port or 0)
+            clients.append(stack.enter_context(socket.create_connection(place, timeout=10)))
+            clients[-1].sendall(head.encode() + body[:-10])
+        refused, _, _ = select.select(clients, [], [], 10)
+        (late,) = refused
+        answer = late.recv(65536)
+        assert answer.startswith(b"HTTP/1.1 503")
+        assert b"retry-after: 1" in answer
+        for client in clients:
+            if client is not late:
+                client.sendall(body[-10:])
+                assert client.recv(65536).startswith(b"HTTP/1.1 200")
+    probe(http)
 
 
 def test_a_nesting_bomb(http: httpx.Client) -> None:

@@ -68,7 +68,11 @@ def _instruction_set(problems: list[str]) -> dict[str, Any]:
     except ImportError as error:
         problems.append(f"the compiled kernels do not load: {error}")
         return {"instruction_set": None}
-    return {"instruction_set": _C.isa()}
+    try:
+        return {"instruction_set": _C.isa()}
+    except ValueError as error:  # OCTAVO_ISA names one that this processor lacks
+        problems.append(str(error))
+        return {"instruction_set": None}
 
 
 def _formats() -> dict[str, Any]:

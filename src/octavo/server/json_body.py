@@ -1,8 +1,9 @@
 """The body of a request as a dict: read within limits, and parsed more strictly than `json` alone does."""
 
 import asyncio
+import contextlib
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NoReturn
 
 from fastapi import Request
@@ -19,26 +20,33 @@ _THREAD_BYTES = 256 * 1024
 
 
 class BodyMemory:
-    """What the bodies of all requests take together until they are parsed; large ones may come from many clients."""
+    """Bounds what the bodies of all requests take together until they are parsed: many clients may send large ones."""
 
     def __init__(self, max_bytes: int) -> None:
         """`max_bytes`: of one body. There is room for BODIES_AT_ONCE of that size."""
         self.max_bytes = max_bytes
-        self._free = BODIES_AT_ONCE * max_bytes
+        self._num_free = BODIES_AT_ONCE * max_bytes
 
-    def take(self, num_bytes: int) -> None:
-        """Raises HttpError 503 if there is no room."""
-        if num_bytes > self._free:
-            raise HttpError(
-                503,
-                "The server holds as many bodies as it may; try again",
-                headers={"retry-after": "1"},
-            )
-        self._free -= num_bytes
+    @contextlib.contextmanager
+    def holding(self) -> Iterator[Callable[[int], None]]:
+        """Hold one body. What is yielded takes room for more of it, or raises HttpError 503."""
+        taken = 0
 
-    def give_back(self, num_bytes: int) -> None:
-        """A body of this size is parsed, or its client has gone."""
-        self._free += num_bytes
+        def take(num_bytes: int) -> None:
+            nonlocal taken
+            if num_bytes > self._num_free:
+                raise HttpError(
+                    503,
+                    "The server holds as many large bodies as it may; try again",
+                    headers={"retry-after": "1"},
+                )
+            taken += num_bytes
+            self._num_free -= num_bytes
+
+        try:
+            yield take
+        finally:
+            self._num_free += taken
 
 
 async def read_json_object(request: Request, memory: BodyMemory) -> dict[str, Any]:
@@ -51,29 +59,26 @@ async def read_json_object(request: Request, memory: BodyMemory) -> dict[str, An
         raise HttpError(
             415, f"The content type must be application/json; given: {content_type or 'none'}"
         )
-    chunks: list[bytes] = []
-    try:
-        await _read(request, memory, chunks)
-        size = sum(map(len, chunks))
-        if size > _THREAD_BYTES:
-            return await asyncio.to_thread(parse_json_object, b"".join(chunks))
-        return parse_json_object(b"".join(chunks))
-    finally:
-        memory.give_back(sum(map(len, chunks)))
+    with memory.holding() as take:
+        body = await _read(request, memory.max_bytes, take)
+        if len(body) > _THREAD_BYTES:
+            return await asyncio.to_thread(parse_json_object, body)
+        return parse_json_object(body)
 
 
-async def _read(request: Request, memory: BodyMemory, chunks: list[bytes]) -> None:
+async def _read(request: Request, max_bytes: int, take: Callable[[int], None]) -> bytes:
     declared = request.headers.get("content-length", "")
-    max_bytes = memory.max_bytes
     if declared.isascii() and declared.isdecimal() and int(declared) > max_bytes:
         raise _too_large(declared, max_bytes)
+    chunks: list[bytes] = []
     size = 0
     async for chunk in request.stream():
         size += len(chunk)
         if size > max_bytes:
             raise _too_large(f"more than {max_bytes}", max_bytes)
-        memory.take(len(chunk))
+        take(len(chunk))
         chunks.append(chunk)
+    return b"".join(chunks)
 
 
 def _too_large(given: str, max_bytes: int) -> HttpError:
