@@ -77,7 +77,8 @@ def check_no_hole(body: str, *, complete: bool) -> None:
     assert whole.startswith(text)
     assert "\ufffd" not in text
     assert ids[:TOKENS] * (len(ids) // TOKENS) == ids[: len(ids) // TOKENS * TOKENS]
-    assert (events[-1] == "data: [DONE]") == complete
+    # A cut connection may take with it what had arrived and was not read: then nothing is left, not a hole.
+    assert (events[-1:] == ["data: [DONE]"]) == complete
 
 
 def num_cut(server: RunningServer) -> float:
