@@ -27,7 +27,8 @@ static void scale_row(float* x, float factor, int64_t n) {
 //
 // A number that alone holds more than two fifths of the 32 numbers' energy would leave the others a
 // handful of steps; it is left out, to be multiplied in float. On SmolLM2 about three groups in
-// ten have one, and it lowers the divergence from float32 to a quarter (docs/decisions/0002-outliers.md).
+// ten have one, and it lowers the divergence from float32 to a quarter
+// (docs/decisions/0002-outliers.md).
 static void quantize_chunk(const float* x, const ActBuffer& dst, int64_t chunk) {
   VecF a = load(x), b = load(x + 16);
   float largest = reduce_max(vmax(vabs(a), vabs(b)));
