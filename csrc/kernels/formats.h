@@ -27,6 +27,7 @@ enum class WeightFormat : uint8_t {
 constexpr int kNumWeightFormats = 6;
 
 enum class ActFormat : uint8_t { kF32 = 0, kBf16 = 1, kQ8 = 2 };
+constexpr int kNumActFormats = 3;
 
 // The activations that a weight format multiplies with.
 constexpr ActFormat act_format(WeightFormat w) {

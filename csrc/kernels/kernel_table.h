@@ -135,6 +135,10 @@ struct KernelTable {
   double (*log_sum_exp)(const float* x, int64_t n, float max);
   // p[n] = exp((x[n] - max) * inv_temperature), for n padded with -inf to a multiple of 16.
   void (*exp_scaled)(const float* x, float max, float inv_temperature, int64_t n, float* p);
+
+  // peak[activation format]: multiplies and adds without waiting; returns the operations. `in` and
+  // `out` are 16 floats each, aligned to 64 bytes.
+  int64_t (*peak[kNumActFormats])(int64_t rounds, const float* in, float* out);
 };
 
 // Bytes that one thread needs as scratch for `attention`.
