@@ -59,7 +59,7 @@ struct Problem {
       : random(seed),
         pool(1),
         linear(k, std::vector<WeightFormat>((n + 31) / 32, format), &arena),
-        acts(m, linear.padded_k(), act_format(format)) {
+        acts(m, linear.padded_k(), act_format(format), kOutlierShare) {
     const std::vector<uint8_t> rows = random_rows(type, n, k, random);
     linear.pack(type, rows.data(), n, {n, 0, 0, 1}, pool);
     std::vector<float> x(linear.padded_k());
@@ -69,7 +69,7 @@ struct Problem {
       if (r == 1) std::fill(x.begin(), x.end(), 0.0f);  // a row of zeros has a scale of 0
       if (r == 3) x[0] = -40.0f, x[k - 1] = 33.0f;      // outliers, first and last of the row
       kernels()->store_acts(acts.format(), x.data(), linear.padded_k() / 32, acts.buffer(),
-                            acts.chunk(r, 0));
+                            acts.chunk(r, 0), 1);
     }
   }
 
@@ -85,7 +85,7 @@ struct Problem {
     }
     const int64_t chunk = (row * v.k + i) / 32;
     const ActBuffer& b = acts.buffer();
-    if (b.outlier[chunk] != 0.0f && i % 32 == b.outlier_at[chunk]) return b.outlier[chunk];
+    if (i % 32 == b.outlier_at[chunk]) return b.outlier[chunk];
     return static_cast<double>(v.q[row * v.k + i]) * v.scale[chunk];
   }
 
@@ -221,8 +221,8 @@ TEST(whole_numbers_multiply_exactly) {
   Arena arena;
   Linear linear(k, {WeightFormat::kS8}, &arena);
   linear.pack(QuantType::kQ8_0, row.data(), 1, {1, 0, 0, 1}, pool);
-  Acts acts(1, k, ActFormat::kQ8);
-  kernels()->store_acts(ActFormat::kQ8, x.data(), k / 32, acts.buffer(), 0);
+  Acts acts(1, k, ActFormat::kQ8, kOutlierShare);
+  kernels()->store_acts(ActFormat::kQ8, x.data(), k / 32, acts.buffer(), 0, 1);
   float out[kTileCols];
   GemmInput::Lists lists;
   KvFeed feed;
