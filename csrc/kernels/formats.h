@@ -63,7 +63,6 @@ constexpr int64_t tile_bytes(WeightFormat w, int64_t k) {
 
 // A number that int8 could not hold beside its neighbours: it keeps its value, its q is 0.
 struct Outlier {
-  int32_t k;
   int32_t row;  // counted from the first row that is multiplied
   float value;
 };

@@ -130,7 +130,7 @@ struct Problem {
       : random(seed),
         pool(1),
         linear(k, std::vector<WeightFormat>((n + 31) / 32, format), &arena),
-        acts(m, linear.padded_k(), act_format(format)) {
+        acts(m, linear.padded_k(), act_format(format), kOutlierShare) {
     const std::vector<uint8_t> rows = random_rows(type, n, k, random);
     linear.pack(type, rows.data(), n, {n, 0, 0, 1}, pool);
     std::vector<float> x(linear.padded_k());
@@ -140,7 +140,7 @@ struct Problem {
       if (r == 1) std::fill(x.begin(), x.end(), 0.0f);  // a row of zeros has a scale of 0
       if (r == 3) x[0] = -40.0f, x[k - 1] = 33.0f;      // outliers, first and last of the row
       kernels()->store_acts(acts.format(), x.data(), linear.padded_k() / 32, acts.buffer(),
-                            acts.chunk(r, 0));
+                            acts.chunk(r, 0), 1);
     }
   }
 
@@ -151,15 +151,14 @@ struct Problem {
     if (acts.format() == ActFormat::kBf16) return bf16_value(v.bf16[row * v.k + i]);
     const int64_t chunk = (row * v.k + i) / 32;
     const ActBuffer& b = acts.buffer();
-    if (b.outlier[chunk] != 0.0f && i % 32 == b.outlier_at[chunk]) return b.outlier[chunk];
+    if (i % 32 == b.outlier_at[chunk]) return b.outlier[chunk];
     return static_cast<double>(v.q[row * v.k + i]) * v.scale[chunk];
   }
 
   int64_t outliers(int64_t row) const {
-    const float* first = acts.buffer().outlier + acts.chunk(row, 0);
-    return acts.format() != ActFormat::kQ8
-               ? 0
-               : acts.k() / kGroup - std::count(first, first + acts.k() / kGroup, 0.0f);
+    if (acts.format() != ActFormat::kQ8) return 0;
+    const uint8_t* first = acts.buffer().outlier_at + acts.chunk(row, 0);
+    return acts.k() / kGroup - std::count(first, first + acts.k() / kGroup, kNoOutlier);
   }
 
   // Nothing of these rows may reach another row's sum.

@@ -89,7 +89,7 @@ std::vector<uint8_t> products(const KernelTable& table, const Linear& linear, co
     table.gemm[static_cast<int>(tile.format)][rows - 1](acts.view(), 0, tile.data, {}, out.data());
     append(&bytes, out.data(), rows * kTileCols);
     if (table.add_outliers[static_cast<int>(tile.format)] == nullptr) continue;
-    const Outlier outliers[] = {{3, 0, 17.25f}, {31, 0, -9.1f}};
+    const Outlier outliers[] = {{0, 17.25f}, {0, -9.1f}};
     const OutlierColumn columns[] = {{3, 0, 1}, {31, 1, 2}};
     table.add_outliers[static_cast<int>(tile.format)](tile.data, columns, 2, outliers, out.data());
     append(&bytes, out.data(), kTileCols);
@@ -98,9 +98,9 @@ std::vector<uint8_t> products(const KernelTable& table, const Linear& linear, co
 }
 
 Acts activations(int64_t k, ActFormat format, Random& random) {
-  Acts acts(kMaxRows, k, format);
+  Acts acts(kMaxRows, k, format, kOutlierShare);
   const std::vector<float> x = random_row(random, kMaxRows * k, 2.0f);
-  kernels()->store_acts(format, x.data(), kMaxRows * k / kGroup, acts.buffer(), 0);
+  kernels()->store_acts(format, x.data(), kMaxRows * k / kGroup, acts.buffer(), 0, 1);
   return acts;
 }
 
@@ -140,9 +140,9 @@ TEST(every_tier_quantizes_activations_alike) {
   for (size_t chunk = 0; chunk < 400; chunk += 3) x[chunk * 32 + chunk % 32] *= 9.0f;
   std::fill(x.begin() + 64, x.begin() + 96, 0.0f);
   check_same_bits("int8 activations", kEveryTier, [&](const KernelTable& table) {
-    Acts acts(1, static_cast<int64_t>(x.size()), ActFormat::kQ8);
+    Acts acts(1, static_cast<int64_t>(x.size()), ActFormat::kQ8, kOutlierShare);
     const ActBuffer& b = acts.buffer();
-    table.store_acts(ActFormat::kQ8, x.data(), 400, b, 0);
+    table.store_acts(ActFormat::kQ8, x.data(), 400, b, 0, 1);
     std::vector<uint8_t> bytes;
     append(&bytes, b.q, 32 * 400);
     append(&bytes, b.scale, 400);
@@ -153,8 +153,8 @@ TEST(every_tier_quantizes_activations_alike) {
     return bytes;
   });
   check_same_bits("bfloat16 activations", kEveryTier, [&](const KernelTable& table) {
-    Acts acts(1, static_cast<int64_t>(x.size()), ActFormat::kBf16);
-    table.store_acts(ActFormat::kBf16, x.data(), 400, acts.buffer(), 0);
+    Acts acts(1, static_cast<int64_t>(x.size()), ActFormat::kBf16, kOutlierShare);
+    table.store_acts(ActFormat::kBf16, x.data(), 400, acts.buffer(), 0, 1);
     std::vector<uint8_t> bytes;
     append(&bytes, acts.view().bf16, 32 * 400);
     return bytes;
@@ -216,7 +216,7 @@ TEST(tiers_with_fused_multiply_add_share_every_bit) {
     table.rms_norm(x.data(), y.data(), 1e-6f, 1040, 1040, out.data());
     append(&bytes, out.data(), 1040);
     for (Activation kind : {Activation::kSilu, Activation::kGeluTanh}) {
-      table.gate(kind, x.data(), y.data(), out.data());
+      table.gate(kind, x.data(), y.data(), 32, out.data());
       append(&bytes, out.data(), kTileCols);
     }
     out = x;
