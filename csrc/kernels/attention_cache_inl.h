@@ -1,4 +1,4 @@
-// The three forms of the cache: how a block is laid out, written, and multiplied with. Included
+// The forms of the cache: how a block is laid out, written, and multiplied with. Included
 // inside a tier's namespace, before attention_inl.h.
 //
 // A block of one KV head holds its keys, then its values. 16 tokens of keys at one step of D are a
@@ -7,6 +7,7 @@
 //   bfloat16  keys [D/2][B][2]     values [B/2][D][2]
 //   int8      keys [D/4][B][4]     values [B/4][D][4]     then a float scale for each token's key,
 //   and value
+//   fp8       keys [D/4][B][4]     values [B/4][D][4]     in attention_fp8_inl.h
 // Keys are kept as q + 128: the dot product instructions take unsigned by signed bytes.
 
 constexpr int kGroupsPerTile = kKeysPerTile / 16;
@@ -47,6 +48,9 @@ static inline TileBlocks find_tile(const AttentionItem& item, int32_t tile_start
   return t;
 }
 
+// Whether dot products are of bfloat16 pairs.
+constexpr bool by_pairs(KvFormat f) { return f == KvFormat::kBf16 || f == KvFormat::kFp8; }
+
 static inline void fetch(const uint8_t* p) { __builtin_prefetch(p, 0, 3); }
 
 // What a pass of R rows multiplies with a tile. `query` rows are in the cache's own form; weights
@@ -67,13 +71,25 @@ struct Pass {
   float* out[R];
 };
 
+// The two below, of FP8.
+template <int R, int N>
+static inline void fp8_scores(const TileBlocks& t, int g0, const KvLayer& kv, bool fetch_values,
+                              Pass<KvFormat::kFp8, R>& pass);
+template <int R, int N>
+static inline void fp8_values(const TileBlocks& t, const TileBlocks* next, int num_groups, int v0,
+                              const KvLayer& kv, const Pass<KvFormat::kFp8, R>& pass);
+static void write_kv_fp8(const KvLayer& kv, uint8_t* block, int64_t slot, const float* key,
+                         const float* value);
+
 // scores[r][g * 16 ..] for N groups from g0. While keys are read, the tile's values are fetched.
 template <KvFormat F, int R, int N>
 static inline void scores_of_groups(const TileBlocks& t, int g0, const KvLayer& kv,
                                     bool fetch_values, Pass<F, R>& pass) {
   const int64_t stride = kv.block_size * 4;
   const int steps = static_cast<int>(kv.head_dim * kv_element(F) / 4);
-  if constexpr (F == KvFormat::kInt8) {
+  if constexpr (F == KvFormat::kFp8) {
+    fp8_scores<R, N>(t, g0, kv, fetch_values, pass);
+  } else if constexpr (F == KvFormat::kInt8) {
     VecI acc[R][N];
     OCTAVO_UNROLL
     for (int r = 0; r < R; ++r) {
@@ -172,7 +188,7 @@ static inline float round_weights(const TileBlocks& t, int num_groups, int r, Pa
   } else {
     for (int g = 0; g < num_groups; ++g) {
       VecF p = load(pass.scores[r] + g * 16);
-      if constexpr (F == KvFormat::kBf16) {
+      if constexpr (by_pairs(F)) {
         store_bf16(pass.weights_bf16[r] + g * 16, p);
         p = load_bf16(pass.weights_bf16[r] + g * 16);
       }
@@ -196,7 +212,9 @@ static inline void values_of_channels(const TileBlocks& t, const TileBlocks* nex
                                       int v0, const KvLayer& kv, const Pass<F, R>& pass) {
   const int64_t stride = kv.head_dim * 4;  // four tokens, two, or one
   constexpr int kSteps = F == KvFormat::kInt8 ? 4 : F == KvFormat::kBf16 ? 8 : 16;
-  if constexpr (F == KvFormat::kInt8) {
+  if constexpr (F == KvFormat::kFp8) {
+    fp8_values<R, N>(t, next, num_groups, v0, kv, pass);
+  } else if constexpr (F == KvFormat::kInt8) {
     VecI high[R][N], low[R][N];
     OCTAVO_UNROLL
     for (int r = 0; r < R; ++r) {
@@ -340,5 +358,7 @@ static void write_kv(const KvLayer& kv, int32_t block, int32_t slot, int32_t kv_
       return write_kv_bf16(kv, p, slot, key, value);
     case KvFormat::kInt8:
       return write_kv_int8(kv, p, slot, key, value);
+    case KvFormat::kFp8:
+      return write_kv_fp8(kv, p, slot, key, value);
   }
 }

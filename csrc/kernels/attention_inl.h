@@ -75,7 +75,7 @@ static inline void set_query(const AttentionItem& item, const AttentionState& s,
   const int64_t dim = item.kv.head_dim;
   if constexpr (F == KvFormat::kF32) {
     pass.query_f32[r] = item.query + row / item.group * item.query_stride + row % item.group * dim;
-  } else if constexpr (F == KvFormat::kBf16) {
+  } else if constexpr (by_pairs(F)) {
     pass.query_bf16[r] = s.q_bf16 + row * dim;
   } else {
     pass.query_q[r] = s.q_int8 + row * dim;
@@ -172,7 +172,7 @@ static void convert_queries(const AttentionItem& item, const AttentionState& s) 
   const int64_t dim = item.kv.head_dim;
   for (int r = 0; r < s.num_rows; ++r) {
     const float* q = item.query + r / item.group * item.query_stride + r % item.group * dim;
-    if constexpr (F == KvFormat::kBf16) {
+    if constexpr (by_pairs(F)) {
       for (int64_t i = 0; i < dim; i += 16) store_bf16(s.q_bf16 + r * dim + i, load(q + i));
     } else if constexpr (F == KvFormat::kInt8) {
       s.q_scale[r] = quantize_head(q, dim, s.q_int8 + r * dim);
@@ -231,5 +231,7 @@ static void attention(const AttentionItem& item) {
       return attend<KvFormat::kBf16>(item);
     case KvFormat::kInt8:
       return attend<KvFormat::kInt8>(item);
+    case KvFormat::kFp8:
+      return attend<KvFormat::kFp8>(item);
   }
 }

@@ -59,8 +59,59 @@ static void quantize_chunk(const float* x, const ActBuffer& dst, int64_t chunk) 
   dst.sum[chunk] = scale * static_cast<float>(sum_a + sum_b);
 }
 
+// A number beyond this many times the root mean square of its row is left out of int8, at most one
+// of 32 (docs/decisions/0013-int8.md).
+constexpr float kRowOutlier = 8.0f;
+
+// Symmetric int8 with one scale for a row of num_chunks * 32 numbers. No fused operations: which
+// numbers are left out is the same on every tier.
+static void quantize_row(const float* x, int64_t num_chunks, const ActBuffer& dst, int64_t row) {
+  const int64_t n = num_chunks * kGroup, first_chunk = row * num_chunks;
+  VecF squares = zero();
+  for (int64_t i = 0; i < n; i += 16) squares = add(squares, mul(load(x + i), load(x + i)));
+  const float mean = reduce_sum(squares) / static_cast<float>(n);
+  const float limit = kRowOutlier * __builtin_sqrtf(mean);
+  float top = 0.0f;
+  for (int64_t c = 0; c < num_chunks; ++c) {
+    const float* chunk = x + c * kGroup;
+    float largest = reduce_max(vmax(vabs(load(chunk)), vabs(load(chunk + 16))));
+    dst.outlier[first_chunk + c] = 0.0f;
+    if (largest > limit) {
+      int at = 0;
+      while (__builtin_fabsf(chunk[at]) != largest) ++at;
+      dst.outlier[first_chunk + c] = chunk[at];
+      dst.outlier_at[first_chunk + c] = static_cast<uint8_t>(at);
+      largest = 0.0f;
+      for (int i = 0; i < kGroup; ++i) {
+        const float v = __builtin_fabsf(chunk[i]);
+        if (i != at && v > largest) largest = v;
+      }
+    }
+    top = largest > top ? largest : top;
+  }
+  const VecF inverse = splat(top > 0.0f ? 127.0f / top : 0.0f);
+  int8_t* q = dst.q + row * n;
+  int32_t sum = 0;
+  for (int64_t c = 0; c < num_chunks; ++c) {
+    for (int64_t i = c * kGroup; i < (c + 1) * kGroup; i += 16) {
+      const VecF bounded = vmin(splat(127.0f), vmax(splat(-127.0f), mul(load(x + i), inverse)));
+      const VecI rounded = to_int(bounded);
+      store_i8(q + i, rounded);
+      sum += reduce_sum_int(rounded);
+    }
+    if (dst.outlier[first_chunk + c] != 0.0f) {
+      int8_t& left_out = q[c * kGroup + dst.outlier_at[first_chunk + c]];
+      sum -= left_out;
+      left_out = 0;
+    }
+  }
+  dst.scale[row] = top / 127.0f;
+  dst.row_sum[row] = sum;
+}
+
 static void store_acts(ActFormat format, const float* x, int64_t num_chunks, const ActBuffer& dst,
                        int64_t chunk) {
+  if (format == ActFormat::kRowQ8) return quantize_row(x, num_chunks, dst, chunk / num_chunks);
   for (int64_t c = 0; c < num_chunks; ++c, x += kGroup, ++chunk) {
     switch (format) {
       case ActFormat::kF32:
@@ -74,6 +125,8 @@ static void store_acts(ActFormat format, const float* x, int64_t num_chunks, con
       case ActFormat::kQ8:
         quantize_chunk(x, dst, chunk);
         break;
+      case ActFormat::kRowQ8:
+        break;  // above
     }
   }
 }

@@ -1,4 +1,4 @@
-// Rows of activations in one of three forms.
+// Rows of activations in one of four forms.
 #ifndef OCTAVO_PLAN_ACTS_H_
 #define OCTAVO_PLAN_ACTS_H_
 

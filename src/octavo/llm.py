@@ -69,6 +69,7 @@ class LLM:
         max_num_seqs: int | None = None,
         scheduling_policy: str = "fcfs",
         max_logprobs: int = 20,
+        quantization: str | None = None,
         generation_config: str = "auto",
         override_generation_config: Mapping[str, Any] | None = None,
         chat_template: str | None = None,
@@ -78,7 +79,14 @@ class LLM:
     ) -> None:
         check_other_arguments(others, LLM.__init__.__kwdefaults__ or {})
         config = EngineConfig(
-            model=ModelConfig(str(model), tokenizer, revision, dtype, max_model_len),
+            model=ModelConfig(
+                str(model),
+                tokenizer,
+                revision,
+                dtype,
+                max_model_len,
+                None if quantization == "gguf" else quantization,  # the file's own
+            ),
             cache=CacheConfig(
                 block_size, num_gpu_blocks_override, kv_cache_memory_bytes, kv_cache_dtype
             ),
