@@ -83,7 +83,7 @@ static void write_kv_fp8(const KvLayer& kv, uint8_t* block, int64_t slot, const 
 
 // scores[r][g * 16 ..] for N groups from g0. While keys are read, the tile's values are fetched.
 template <KvFormat F, int R, int N>
-static inline void scores_of_groups(const TileBlocks& t, int g0, const KvLayer& kv,
+OCTAVO_OWN_REGISTERS static void scores_of_groups(const TileBlocks& t, int g0, const KvLayer& kv,
                                     bool fetch_values, Pass<F, R>& pass) {
   const int64_t stride = kv.block_size * 4;
   const int steps = static_cast<int>(kv.head_dim * kv_element(F) / 4);
@@ -208,7 +208,7 @@ static inline void fetch_keys(const TileBlocks* next, const KvLayer& kv, int g, 
 
 // out[r][v * 16 ..] = out * factor + weights * values, for N vectors of channels from v0.
 template <KvFormat F, int R, int N>
-static inline void values_of_channels(const TileBlocks& t, const TileBlocks* next, int num_groups,
+OCTAVO_OWN_REGISTERS static void values_of_channels(const TileBlocks& t, const TileBlocks* next, int num_groups,
                                       int v0, const KvLayer& kv, const Pass<F, R>& pass) {
   const int64_t stride = kv.head_dim * 4;  // four tokens, two, or one
   constexpr int kSteps = F == KvFormat::kInt8 ? 4 : F == KvFormat::kBf16 ? 8 : 16;
@@ -223,6 +223,7 @@ static inline void values_of_channels(const TileBlocks& t, const TileBlocks* nex
     }
     for (int g = 0; g < num_groups; ++g) {
       const uint8_t* base = t.values[g] + v0 * kLine;
+      OCTAVO_NO_UNROLL
       for (int i = 0; i < kSteps; ++i) {
         if (next != nullptr) fetch_keys<N>(next, kv, g, i, v0);
         Bytes v[N];
@@ -261,6 +262,7 @@ static inline void values_of_channels(const TileBlocks& t, const TileBlocks* nex
     }
     for (int g = 0; g < num_groups; ++g) {
       const uint8_t* base = t.values[g] + v0 * kLine;
+      OCTAVO_NO_UNROLL
       for (int i = 0; i < kSteps; ++i) {
         if (next != nullptr) fetch_keys<N>(next, kv, g, i, v0);
         if constexpr (F == KvFormat::kBf16) {

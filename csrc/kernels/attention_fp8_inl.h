@@ -55,6 +55,7 @@ static inline void fp8_values(const TileBlocks& t, const TileBlocks* next, int n
   }
   for (int g = 0; g < num_groups; ++g) {
     const uint8_t* base = t.values[g] + v0 * kLine;
+    OCTAVO_NO_UNROLL
     for (int i = 0; i < 4; ++i) {
       if (next != nullptr) fetch_keys<N>(next, kv, g, i, v0);
       Pairs first[N], second[N];

@@ -6,7 +6,6 @@
 // its pass; a masked key has a weight of exactly 0; partial results of 512 keys are merged in
 // order.
 
-constexpr int kRowsPerPass = 6;   // 6 rows x 2 vectors: 12 chains of dot products
 constexpr float kNoMax = -1e30f;  // below any score, and finite: differences stay numbers
 
 // One row's softmax over a tile: its scores become weights, and the running maximum m and sum l
@@ -96,7 +95,7 @@ static void attend_tile(const AttentionItem& item, const AttentionState& s, cons
     set_query<F, R>(item, s, first + r, r, pass);
     pass.out[r] = s.out + static_cast<int64_t>(first + r) * kv.head_dim;
   }
-  constexpr int kWide = R <= 3 ? 4 : 2;
+  constexpr int kWide = vectors_per_pass(F, R);
   for (int g = 0; g < num_groups; g += kWide) {
     scores_of_groups<F, R, kWide>(t, g, kv, first == 0, pass);
   }
@@ -116,30 +115,24 @@ static void attend_tile(const AttentionItem& item, const AttentionState& s, cons
   for (; v < vectors; ++v) values_of_channels<F, R, 1>(t, next, num_groups, v, kv, pass);
 }
 
+// The next R rows, or as many as are left.
+template <KvFormat F, int R>
+static inline void attend_some(const AttentionItem& item, const AttentionState& s,
+                               const TileBlocks& t, const TileBlocks* next, int32_t tile_start,
+                               int num_groups, int first) {
+  if constexpr (R > 1) {
+    if (s.num_rows - first < R) {
+      return attend_some<F, R - 1>(item, s, t, next, tile_start, num_groups, first);
+    }
+  }
+  attend_tile<F, R>(item, s, t, next, tile_start, num_groups, first);
+}
+
 template <KvFormat F>
 static void attend_rows(const AttentionItem& item, const AttentionState& s, const TileBlocks& t,
                         const TileBlocks* next, int32_t tile_start, int num_groups) {
   for (int first = 0; first < s.num_rows; first += kRowsPerPass) {
-    switch (s.num_rows - first) {
-      case 1:
-        attend_tile<F, 1>(item, s, t, next, tile_start, num_groups, first);
-        break;
-      case 2:
-        attend_tile<F, 2>(item, s, t, next, tile_start, num_groups, first);
-        break;
-      case 3:
-        attend_tile<F, 3>(item, s, t, next, tile_start, num_groups, first);
-        break;
-      case 4:
-        attend_tile<F, 4>(item, s, t, next, tile_start, num_groups, first);
-        break;
-      case 5:
-        attend_tile<F, 5>(item, s, t, next, tile_start, num_groups, first);
-        break;
-      default:
-        attend_tile<F, 6>(item, s, t, next, tile_start, num_groups, first);
-        break;
-    }
+    attend_some<F, kRowsPerPass>(item, s, t, next, tile_start, num_groups, first);
   }
 }
 

@@ -9,6 +9,12 @@
 #else
 #define OCTAVO_UNROLL _Pragma("GCC unroll 8")
 #endif
+// Unrolled further, a loop that fills the registers needs more of them.
+#define OCTAVO_NO_UNROLL _Pragma("GCC unroll 1")
+
+// A function whose loops fill the registers is not inlined into another: the compiler would keep
+// that one's vectors on the stack, or this one's.
+#define OCTAVO_OWN_REGISTERS __attribute__((noinline))
 
 // Hands out prefetches evenly over `steps` steps. kLevel: as __builtin_prefetch has it, 3 is the
 // nearest.

@@ -2,6 +2,9 @@
 
 // What 16 registers hold: rows of activations of a GEMM call, and panels beside them.
 constexpr int kDenseRows = 4, kInt8Rows = 3, kGroupedRows = 4, kPanelsAtOnce = 1;
+// Of attention: query rows of a pass, and vectors of keys or channels beside R rows.
+constexpr int kRowsPerPass = 2;
+constexpr int vectors_per_pass(KvFormat format, int) { return format == KvFormat::kF32 ? 2 : 1; }
 
 struct VecF {
   __m256 lo, hi;

@@ -2,6 +2,10 @@
 
 // What 32 registers hold: rows of activations of a GEMM call, and panels beside them.
 constexpr int kDenseRows = 8, kInt8Rows = 8, kGroupedRows = 4, kPanelsAtOnce = 2;
+// Of attention: query rows of a pass, and vectors of keys or channels beside R rows. 12 chains of dot
+// products keep both multipliers busy.
+constexpr int kRowsPerPass = 6;
+constexpr int vectors_per_pass(KvFormat, int rows) { return rows <= 3 ? 4 : 2; }
 
 struct VecF {
   __m512 v;

@@ -2,6 +2,8 @@
 
 // Rows of activations of a GEMM call, and panels beside them.
 constexpr int kDenseRows = 4, kInt8Rows = 4, kGroupedRows = 4, kPanelsAtOnce = 2;
+constexpr int kRowsPerPass = 6;
+constexpr int vectors_per_pass(KvFormat, int rows) { return rows <= 3 ? 4 : 2; }
 
 struct VecF {
   float v[16];

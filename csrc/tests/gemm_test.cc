@@ -84,9 +84,10 @@ struct Problem {
       return f;
     }
     const int64_t chunk = (row * v.k + i) / 32;
+    const float scale = v.scale[acts.format() == ActFormat::kRowQ8 ? row : chunk];
     const ActBuffer& b = acts.buffer();
     if (b.outlier[chunk] != 0.0f && i % 32 == b.outlier_at[chunk]) return b.outlier[chunk];
-    return static_cast<double>(v.q[row * v.k + i]) * v.scale[chunk];
+    return static_cast<double>(v.q[row * v.k + i]) * scale;
   }
 
   std::vector<float> multiply(int64_t tile, int64_t row, int64_t rows) {
@@ -107,7 +108,7 @@ struct Problem {
 };
 
 void check_problem(QuantType type, WeightFormat format, int64_t n, int64_t k, uint32_t seed) {
-  constexpr int64_t kRows = 6;
+  constexpr int64_t kRows = 9;  // more than any kernel takes at once
   Problem p(type, format, n, k, kRows, seed);
   std::vector<float> column(p.linear.padded_k());
   for (int64_t tile = 0; tile < p.linear.num_tiles(); ++tile) {
@@ -153,7 +154,13 @@ TEST(gemm_equals_double_sums_in_every_format) {
       check_problem(type, WeightFormat::kBf16, 31, k, ++seed);
     }
   }
-  for (int64_t k : {1, 31, 33, 48, 100}) {  // not whole groups: floats only
+  for (int64_t k : {256, 512}) {
+    check_problem(QuantType::kBF16, WeightFormat::kU4, 33, k, ++seed);
+    check_problem(QuantType::kF16, WeightFormat::kS8, 33, k, ++seed);
+    check_problem(QuantType::kBF16, WeightFormat::kI8, 70, k, ++seed);
+  }
+  for (int64_t k : {1, 31, 33, 48, 100}) {  // not whole groups
+    check_problem(QuantType::kF32, WeightFormat::kI8, 37, k, ++seed);
     check_problem(QuantType::kF32, WeightFormat::kF32, 5, k, ++seed);
     check_problem(QuantType::kF32, WeightFormat::kBf16, 37, k, ++seed);
   }
