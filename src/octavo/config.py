@@ -51,7 +51,8 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         _one_of("dtype", self.dtype, DTYPES)
-        _one_of("quantization", self.quantization, (None, *QUANTIZATIONS))
+        if self.quantization is not None:
+            _one_of("quantization", self.quantization, QUANTIZATIONS)
         _at_least("max_model_len", self.max_model_len, 1)
 
 

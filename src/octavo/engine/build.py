@@ -12,7 +12,13 @@ from octavo.engine.loop import Engine
 from octavo.engine.messages import LedgerLine, Ready
 from octavo.errors import ConfigError
 from octavo.machine import check_platform, inspect_machine
-from octavo.models.footprint import KV_NUMBERS, block_bytes, scratch_bytes, weight_bytes
+from octavo.models.footprint import (
+    KV_NUMBERS,
+    block_bytes,
+    quantized_types,
+    scratch_bytes,
+    weight_bytes,
+)
 from octavo.models.model import Model, load_model
 from octavo.progress import Progress, silent
 from octavo.resolve import ModelFacts, ResolvedConfig, resolve
@@ -82,6 +88,7 @@ def facts_of(model: Model, config: EngineConfig) -> ModelFacts:
         scratch_bytes=lambda num_threads: scratch_bytes(
             spec, scheduler.max_num_batched_tokens, num_threads
         ),
+        quantized_types=quantized_types(model.weights),
     )
 
 

@@ -62,6 +62,12 @@ def weight_bytes(weights: ModelWeights, dtype: str) -> int:
     return total
 
 
+def quantized_types(weights: ModelWeights) -> tuple[str, ...]:
+    """Names of the quantized formats among them, in alphabetical order."""
+    names = {weight.quant.name for weight in weights.values()}
+    return tuple(sorted(names - {"F32", "F16", "BF16"}))
+
+
 def int4_type(weight: Weight) -> QuantType:
     """The type whose packed form a float matrix takes with dtype int4: rows that are not whole groups stay BF16."""
     if weight.shape[1] % QuantType.Q4_1.block_len:
