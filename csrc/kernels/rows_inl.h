@@ -63,42 +63,57 @@ static void quantize_chunk(const float* x, const ActBuffer& dst, int64_t chunk) 
 // of 32 (docs/decisions/0013-int8.md).
 constexpr float kRowOutlier = 8.0f;
 
+// Marks the largest of 32 numbers as left out and returns the largest magnitude of the others.
+static float leave_one_out(const float* x, const ActBuffer& dst, int64_t chunk) {
+  int at = 0;
+  for (int i = 1; i < kGroup; ++i) {
+    if (__builtin_fabsf(x[i]) > __builtin_fabsf(x[at])) at = i;
+  }
+  dst.outlier[chunk] = x[at];
+  dst.outlier_at[chunk] = static_cast<uint8_t>(at);
+  float largest = 0.0f;
+  for (int i = 0; i < kGroup; ++i) {
+    const float v = __builtin_fabsf(x[i]);
+    if (i != at && v > largest) largest = v;
+  }
+  return largest;
+}
+
 // Symmetric int8 with one scale for a row of num_chunks * 32 numbers. No fused operations: which
-// numbers are left out is the same on every tier.
+// numbers are left out is the same on every tier. A row that is not finite gets a scale of NaN.
 static void quantize_row(const float* x, int64_t num_chunks, const ActBuffer& dst, int64_t row) {
   const int64_t n = num_chunks * kGroup, first_chunk = row * num_chunks;
+  int8_t* q = dst.q + row * n;
   VecF squares = zero();
   for (int64_t i = 0; i < n; i += 16) squares = add(squares, mul(load(x + i), load(x + i)));
   const float mean = reduce_sum(squares) / static_cast<float>(n);
+  const bool is_finite = mean <= 3.4028234663852886e38f;
   const float limit = kRowOutlier * __builtin_sqrtf(mean);
-  float top = 0.0f;
+  VecF largest = zero();
+  float top = is_finite ? 0.0f : __builtin_nanf("");  // then the larger of what is beside outliers
   for (int64_t c = 0; c < num_chunks; ++c) {
-    const float* chunk = x + c * kGroup;
-    float largest = reduce_max(vmax(vabs(load(chunk)), vabs(load(chunk + 16))));
+    const VecF both = vmax(vabs(load(x + c * kGroup)), vabs(load(x + c * kGroup + 16)));
     dst.outlier[first_chunk + c] = 0.0f;
-    if (largest > limit) {
-      int at = 0;
-      while (__builtin_fabsf(chunk[at]) != largest) ++at;
-      dst.outlier[first_chunk + c] = chunk[at];
-      dst.outlier_at[first_chunk + c] = static_cast<uint8_t>(at);
-      largest = 0.0f;
-      for (int i = 0; i < kGroup; ++i) {
-        const float v = __builtin_fabsf(chunk[i]);
-        if (i != at && v > largest) largest = v;
-      }
+    if (is_finite && any_above(both, limit)) {
+      const float others = leave_one_out(x + c * kGroup, dst, first_chunk + c);
+      top = others > top ? others : top;
+    } else {
+      largest = vmax(both, largest);
     }
-    top = largest > top ? largest : top;
   }
+  const float within = reduce_max(largest);
+  top = within > top ? within : top;
   const VecF inverse = splat(top > 0.0f ? 127.0f / top : 0.0f);
-  int8_t* q = dst.q + row * n;
-  int32_t sum = 0;
+  VecI sums = splat_int(0);
+  for (int64_t i = 0; i < n; i += 16) {
+    // An outlier is out of range until it is set to 0 below; NaN times 0 must not reach to_int.
+    const VecF scaled = is_finite ? mul(load(x + i), inverse) : zero();
+    const VecI rounded = to_int(vmin(splat(127.0f), vmax(splat(-127.0f), scaled)));
+    store_i8(q + i, rounded);
+    sums = add_int(sums, rounded);
+  }
+  int32_t sum = reduce_sum_int(sums);
   for (int64_t c = 0; c < num_chunks; ++c) {
-    for (int64_t i = c * kGroup; i < (c + 1) * kGroup; i += 16) {
-      const VecF bounded = vmin(splat(127.0f), vmax(splat(-127.0f), mul(load(x + i), inverse)));
-      const VecI rounded = to_int(bounded);
-      store_i8(q + i, rounded);
-      sum += reduce_sum_int(rounded);
-    }
     if (dst.outlier[first_chunk + c] != 0.0f) {
       int8_t& left_out = q[c * kGroup + dst.outlier_at[first_chunk + c]];
       sum -= left_out;

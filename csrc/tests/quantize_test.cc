@@ -128,6 +128,19 @@ TEST(activations_by_the_row_leave_their_outliers_out) {
   CHECK(v.row_sum[1] == sum, "%d != %d", v.row_sum[1], sum);
 }
 
+TEST(a_row_that_is_not_finite_is_not_hidden) {
+  const float bad[] = {std::numeric_limits<float>::quiet_NaN(),
+                       -std::numeric_limits<float>::infinity()};
+  for (float b : bad) {
+    Acts acts(1, 64, ActFormat::kRowQ8);
+    std::vector<float> x(64, 1.0f);
+    x[50] = b;
+    kernels()->store_acts(ActFormat::kRowQ8, x.data(), 2, acts.buffer(), 0);
+    CHECK(std::isnan(acts.view().scale[0]), "scale %g", static_cast<double>(acts.view().scale[0]));
+    CHECK(acts.buffer().outlier[1] == 0.0f, "outlier");
+  }
+}
+
 TEST(int8_gives_the_same_bits_on_every_tier) {
   Random random(25);
   ThreadPool pool(1);
