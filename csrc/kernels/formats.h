@@ -29,6 +29,7 @@ constexpr int kNumWeightFormats = 7;
 
 // kQ8 has a scale for 32 numbers, kRowQ8 one for a row.
 enum class ActFormat : uint8_t { kF32 = 0, kBf16 = 1, kQ8 = 2, kRowQ8 = 3 };
+constexpr int kNumActFormats = 4;
 
 // The activations that a weight format multiplies with.
 constexpr ActFormat act_format(WeightFormat w) {
@@ -73,7 +74,6 @@ constexpr bool has_outliers(ActFormat a) { return a == ActFormat::kQ8 || a == Ac
 
 // A number that int8 could not hold beside its neighbours: it keeps its value, its q is 0.
 struct Outlier {
-  int32_t k;
   int32_t row;  // counted from the first row that is multiplied
   float value;
 };

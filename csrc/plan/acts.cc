@@ -1,5 +1,7 @@
 #include "plan/acts.h"
 
+#include <cstring>
+
 namespace octavo {
 namespace {
 
@@ -8,7 +10,8 @@ int64_t aligned(int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; 
 
 }  // namespace
 
-Acts::Acts(int64_t max_rows, int64_t k, ActFormat format) : format_(format), k_(k) {
+Acts::Acts(int64_t max_rows, int64_t k, ActFormat format, float outlier_share)
+    : format_(format), k_(k) {
   const int64_t numbers = max_rows * k, chunks = numbers / kGroup;
   if (format == ActFormat::kF32) {
     memory_ = Buffer(numbers * sizeof(float));
@@ -18,7 +21,7 @@ Acts::Acts(int64_t max_rows, int64_t k, ActFormat format) : format_(format), k_(
     buffer_.bf16 = memory_.as<uint16_t>();
   } else {
     const int64_t scales = aligned(chunks * sizeof(float));
-    // Both int8 forms: of the sums each has its own, and a scale for 32 numbers or for a row.
+    // Both int8 forms: each has sums of its own, and a scale for 32 numbers or for a row.
     const bool grouped = format == ActFormat::kQ8;
     const int64_t sums = aligned((grouped ? 2 * chunks : max_rows) * sizeof(int32_t));
     memory_ = Buffer(aligned(numbers) + (grouped ? 3 : 2) * scales + sums + chunks);
@@ -32,7 +35,10 @@ Acts::Acts(int64_t max_rows, int64_t k, ActFormat format) : format_(format), k_(
     } else {
       buffer_.row_sum = reinterpret_cast<int32_t*>(p);
     }
-    buffer_.outlier_at = p + sums;
+    p += sums;
+    buffer_.outlier_at = p;
+    std::memset(p, kNoOutlier, chunks);  // also where nothing is ever written
+    buffer_.outlier_share = outlier_share;
   }
 }
 

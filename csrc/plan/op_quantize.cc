@@ -13,7 +13,7 @@ class QuantizeOp final : public Op {
     const int64_t k = dst_->k(), rows = step.input->num_tokens;
     for_tasks(rows, rows < 16 ? 1 : 4, [&](int64_t row, int64_t) {
       context_.kernels->store_acts(dst_->format(), src_->view().f32 + row * k, k / kGroup,
-                                   dst_->buffer(), dst_->chunk(row, 0));
+                                   dst_->buffer(), dst_->chunk(row, 0), 1);
     });
   }
 

@@ -79,7 +79,9 @@ Acts* Plan::acts_of(Role role, int reader, ActFormat format) {
     const int64_t k = linears_.at(reader).padded_k();
     it = acts_
              .emplace(std::piecewise_construct, std::forward_as_tuple(key),
-                      std::forward_as_tuple(context_.shape.max_tokens, k, format))
+                      std::forward_as_tuple(
+                          context_.shape.max_tokens, k, format,
+                          role == Role::kIntermediate ? kGatedOutlierShare : kOutlierShare))
              .first;
   }
   return &it->second;

@@ -109,15 +109,15 @@ TEST(what_is_not_finite_is_not_hidden) {
 TEST(activations_by_the_row_leave_their_outliers_out) {
   Random random(24);
   constexpr int64_t kK = 96;
-  Acts acts(2, kK, ActFormat::kRowQ8);
+  Acts acts(2, kK, ActFormat::kRowQ8, 0.0f);
   std::vector<float> x(kK);
   for (float& v : x) v = uniform(random, -1.0f, 1.0f);
   x[40] = -30.0f;  // beyond 8 times the root mean square
-  kernels()->store_acts(ActFormat::kRowQ8, x.data(), kK / 32, acts.buffer(), acts.chunk(1, 0));
+  kernels()->store_acts(ActFormat::kRowQ8, x.data(), kK / 32, acts.buffer(), acts.chunk(1, 0), 1);
   const ActBuffer& b = acts.buffer();
   const ActView v = acts.view();
-  CHECK(b.outlier[3] == 0.0f && b.outlier[4] == -30.0f && b.outlier[5] == 0.0f, "which");
-  CHECK(b.outlier_at[4] == 8, "%d", b.outlier_at[4]);
+  CHECK(b.outlier_at[3] == kNoOutlier && b.outlier_at[5] == kNoOutlier, "which");
+  CHECK(b.outlier_at[4] == 8 && b.outlier[4] == -30.0f, "%d", b.outlier_at[4]);
   int32_t sum = 0;
   for (int64_t i = 0; i < kK; ++i) {
     const int8_t q = v.q[kK + i];
@@ -132,12 +132,12 @@ TEST(a_row_that_is_not_finite_is_not_hidden) {
   const float bad[] = {std::numeric_limits<float>::quiet_NaN(),
                        -std::numeric_limits<float>::infinity()};
   for (float b : bad) {
-    Acts acts(1, 64, ActFormat::kRowQ8);
+    Acts acts(1, 64, ActFormat::kRowQ8, 0.0f);
     std::vector<float> x(64, 1.0f);
     x[50] = b;
-    kernels()->store_acts(ActFormat::kRowQ8, x.data(), 2, acts.buffer(), 0);
+    kernels()->store_acts(ActFormat::kRowQ8, x.data(), 2, acts.buffer(), 0, 1);
     CHECK(std::isnan(acts.view().scale[0]), "scale %g", static_cast<double>(acts.view().scale[0]));
-    CHECK(acts.buffer().outlier[1] == 0.0f, "outlier");
+    CHECK(acts.buffer().outlier_at[1] == kNoOutlier, "outlier");
   }
 }
 
@@ -151,12 +151,12 @@ TEST(int8_gives_the_same_bits_on_every_tier) {
   Linear linear(kK, {WeightFormat::kI8}, &arena);
   linear.pack(QuantType::kF32, reinterpret_cast<const uint8_t*>(weights.data()), 32, {32, 0, 0, 1},
               pool);
-  Acts acts(kRows, kK, ActFormat::kRowQ8), acts_generic(kRows, kK, ActFormat::kRowQ8);
+  Acts acts(kRows, kK, ActFormat::kRowQ8, 0.0f), acts_generic(kRows, kK, ActFormat::kRowQ8, 0.0f);
   for (int64_t r = 0; r < kRows; ++r) {
     for (float& v : x) v = uniform(random, -1.0f, 1.0f);
-    kernels()->store_acts(ActFormat::kRowQ8, x.data(), kK / 32, acts.buffer(), acts.chunk(r, 0));
+    kernels()->store_acts(ActFormat::kRowQ8, x.data(), kK / 32, acts.buffer(), acts.chunk(r, 0), 1);
     generic_kernels().store_acts(ActFormat::kRowQ8, x.data(), kK / 32, acts_generic.buffer(),
-                                 acts_generic.chunk(r, 0));
+                                 acts_generic.chunk(r, 0), 1);
   }
   const ActView a = acts.view(), b = acts_generic.view();
   CHECK(std::equal(a.q, a.q + kRows * kK, b.q), "q");
@@ -189,8 +189,8 @@ TEST(whole_numbers_multiply_exactly_in_int8) {
     Arena arena;
     Linear linear(k, {WeightFormat::kI8}, &arena);
     linear.pack(QuantType::kF32, reinterpret_cast<const uint8_t*>(w.data()), 1, {1, 0, 0, 1}, pool);
-    Acts acts(1, linear.padded_k(), ActFormat::kRowQ8);
-    kernels()->store_acts(ActFormat::kRowQ8, x.data(), linear.padded_k() / 32, acts.buffer(), 0);
+    Acts acts(1, linear.padded_k(), ActFormat::kRowQ8, 0.0f);
+    kernels()->store_acts(ActFormat::kRowQ8, x.data(), linear.padded_k() / 32, acts.buffer(), 0, 1);
     float out[kTileCols];
     GemmInput::Lists lists;
     KvFeed feed;
