@@ -104,7 +104,7 @@ struct Pass {
 // scores[r][g * 16 ..] for N groups from g0. While keys are read, the tile's values are fetched.
 template <KvFormat F, int R, int N, bool kFetch>
 OCTAVO_OWN_REGISTERS static void scores_of_groups(const TileBlocks& t, int g0, const KvLayer& kv,
-                                    Pass<F, R>& pass) {
+                                                  Pass<F, R>& pass) {
   using Math = KeyMath<F>;
   const int64_t stride = kv.block_size * 4;
   const int64_t steps = kv.head_dim * kv_element(F) / 4;
@@ -213,8 +213,9 @@ class KeyFetcher {
 
 // out[r][v * 16 ..] = out * factor + weights * values, for N vectors of channels from v0.
 template <KvFormat F, int R, int N, bool kFetch>
-OCTAVO_OWN_REGISTERS static void values_of_channels(const TileBlocks& t, const TileBlocks& next, int num_groups,
-                                      int v0, const KvLayer& kv, const Pass<F, R>& pass) {
+OCTAVO_OWN_REGISTERS static void values_of_channels(const TileBlocks& t, const TileBlocks& next,
+                                                    int num_groups, int v0, const KvLayer& kv,
+                                                    const Pass<F, R>& pass) {
   static_assert(F != KvFormat::kInt8);
   constexpr int kSteps = F == KvFormat::kBf16 ? 8 : 16;  // tokens of a group, in pairs or alone
   using Math = KeyMath<F>;
@@ -257,9 +258,10 @@ OCTAVO_OWN_REGISTERS static void values_of_channels(const TileBlocks& t, const T
 
 // The same for int8: both planes of the weights, exact in integers.
 template <int R, int N, bool kFetch>
-OCTAVO_OWN_REGISTERS static void int8_values_of_channels(const TileBlocks& t, const TileBlocks& next,
-                                           int num_groups, int v0, const KvLayer& kv,
-                                           const Pass<KvFormat::kInt8, R>& pass) {
+OCTAVO_OWN_REGISTERS static void int8_values_of_channels(const TileBlocks& t,
+                                                         const TileBlocks& next, int num_groups,
+                                                         int v0, const KvLayer& kv,
+                                                         const Pass<KvFormat::kInt8, R>& pass) {
   VecI high[R][N] = {}, low[R][N] = {};
   const uint8_t* weights_high = pass.weights_high[0];
   const uint8_t* weights_low = pass.weights_low[0];

@@ -74,8 +74,8 @@ static void convert_queries(const AttentionItem& item, const AttentionState& s) 
 // One row's softmax over a tile: its scores become weights, and the running maximum m and sum l
 // move on. Keys outside [lo, hi) count nothing.
 template <KvFormat F, int R>
-OCTAVO_OWN_REGISTERS static void softmax_tile(const TileBlocks& t, int lo, int hi, int r, float* m, float* l,
-                                Pass<F, R>& pass) {
+OCTAVO_OWN_REGISTERS static void softmax_tile(const TileBlocks& t, int lo, int hi, int r, float* m,
+                                              float* l, Pass<F, R>& pass) {
   VecF p[kGroupsPerTile];
   OCTAVO_UNROLL
   for (int g = 0; g < kGroupsPerTile; ++g) p[g] = load(pass.scores[r] + g * 16);

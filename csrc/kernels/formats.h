@@ -86,12 +86,12 @@ struct OutlierColumn {
 
 // Rows of activations, k values each (k a multiple of 32, padded with zeros).
 struct ActView {
-  const float* f32 = nullptr;      // [rows][k]                          kF32
-  const uint16_t* bf16 = nullptr;  // [rows][k]                          kBf16
-  const int8_t* q = nullptr;       // [rows][k]      kQ8, kRowQ8: value = q * scale
-  const float* scale = nullptr;    // [rows][k / 32] kQ8, [rows] kRowQ8
-  const float* sum = nullptr;      // [rows][k / 32] scale * sum of q    kQ8
-  const int32_t* sum16 = nullptr;  // [rows][k / 16] sum of q            kQ8
+  const float* f32 = nullptr;        // [rows][k]                          kF32
+  const uint16_t* bf16 = nullptr;    // [rows][k]                          kBf16
+  const int8_t* q = nullptr;         // [rows][k]      kQ8, kRowQ8: value = q * scale
+  const float* scale = nullptr;      // [rows][k / 32] kQ8, [rows] kRowQ8
+  const float* sum = nullptr;        // [rows][k / 32] scale * sum of q    kQ8
+  const int32_t* sum16 = nullptr;    // [rows][k / 16] sum of q            kQ8
   const int32_t* row_sum = nullptr;  // [rows] sum of q                  kRowQ8
   int64_t k = 0;
 };

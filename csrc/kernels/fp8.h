@@ -34,8 +34,7 @@ static inline uint16_t e4m3_to_bf16(uint8_t code) {
   if (magnitude == 0x7f) return sign | 0x7fc0;
   if (magnitude >= 8) return static_cast<uint16_t>(sign | ((magnitude << 4) + (120 << 7)));
   // magnitude / 512
-  constexpr uint16_t kSubnormal[8] = {0,      0x3b00, 0x3b80, 0x3bc0,
-                                      0x3c00, 0x3c20, 0x3c40, 0x3c60};
+  constexpr uint16_t kSubnormal[8] = {0, 0x3b00, 0x3b80, 0x3bc0, 0x3c00, 0x3c20, 0x3c40, 0x3c60};
   return sign | kSubnormal[magnitude];
 }
 

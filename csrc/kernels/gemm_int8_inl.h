@@ -1,9 +1,9 @@
 // Tile kernels of int8 weights with one scale for a column, against activations with one scale for
 // a row. Included inside a tier's namespace, after gemm_inl.h.
 //
-// The sum over k is one exact integer; both scales come after it. Weights are kept as q + 128, since
-// the dot product instructions take unsigned by signed bytes: the sum starts at -128 times the sum
-// of the row.
+// The sum over k is one exact integer; both scales come after it. Weights are kept as q + 128,
+// since the dot product instructions take unsigned by signed bytes: the sum starts at -128 times
+// the sum of the row.
 
 template <int R, int P>
 static inline void int8_panels(const ActView& a, int64_t first_row, const uint8_t* tile, int panel,

@@ -257,16 +257,15 @@ static inline Pairs splat_pair(const uint16_t* p) {
 // Bytes of FP8 E4M3: of each lane the bytes 0 and 2 become a pair of bfloat16, 1 and 3 another.
 static inline __m256i fp8_high_bytes(__m256i x) {
   // Low bytes of the subnormal numbers 0 .. 7 / 512, then the high ones.
-  const __m256i subnormal = _mm256_broadcastsi128_si256(
-      _mm_setr_epi8(0, 0, -128, -64, 0, 0x20, 0x40, 0x60, 0, 0x3b, 0x3b, 0x3b, 0x3c, 0x3c, 0x3c,
-                    0x3c));
+  const __m256i subnormal = _mm256_broadcastsi128_si256(_mm_setr_epi8(
+      0, 0, -128, -64, 0, 0x20, 0x40, 0x60, 0, 0x3b, 0x3b, 0x3b, 0x3c, 0x3c, 0x3c, 0x3c));
   __m256i m = _mm256_and_si256(_mm256_srli_epi16(x, 4), _mm256_set1_epi16(0x07f0));
   m = _mm256_add_epi16(m, _mm256_set1_epi16(120 << 7));
   const __m256i code = _mm256_and_si256(_mm256_srli_epi16(x, 8), _mm256_set1_epi16(7));
-  const __m256i at = _mm256_or_si256(_mm256_or_si256(code, _mm256_slli_epi16(code, 8)),
-                                     _mm256_set1_epi16(0x0800));
-  const __m256i is_subnormal = _mm256_cmpeq_epi16(
-      _mm256_and_si256(x, _mm256_set1_epi16(0x7800)), _mm256_setzero_si256());
+  const __m256i at =
+      _mm256_or_si256(_mm256_or_si256(code, _mm256_slli_epi16(code, 8)), _mm256_set1_epi16(0x0800));
+  const __m256i is_subnormal =
+      _mm256_cmpeq_epi16(_mm256_and_si256(x, _mm256_set1_epi16(0x7800)), _mm256_setzero_si256());
   m = _mm256_blendv_epi8(m, _mm256_shuffle_epi8(subnormal, at), is_subnormal);
   const __m256i past_largest = _mm256_set1_epi16(0x07f0 + (120 << 7));
   m = _mm256_blendv_epi8(m, _mm256_set1_epi16(0x7fc0), _mm256_cmpeq_epi16(m, past_largest));

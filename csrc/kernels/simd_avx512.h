@@ -176,8 +176,7 @@ static inline Pairs fp8_high_bytes(__m512i x) {
   m = _mm512_mask_permutexvar_epi16(m, _mm512_testn_epi16_mask(x, _mm512_set1_epi16(0x7800)),
                                     _mm512_srli_epi16(x, 8), subnormal);
   const __m512i past_largest = _mm512_set1_epi16(0x07f0 + (120 << 7));
-  m = _mm512_mask_mov_epi16(m, _mm512_cmpeq_epi16_mask(m, past_largest),
-                            _mm512_set1_epi16(0x7fc0));
+  m = _mm512_mask_mov_epi16(m, _mm512_cmpeq_epi16_mask(m, past_largest), _mm512_set1_epi16(0x7fc0));
   // m, with the sign of x: (x & 0x8000) | m
   return {_mm512_ternarylogic_epi32(x, _mm512_set1_epi16(static_cast<int16_t>(0x8000)), m, 0xea)};
 }

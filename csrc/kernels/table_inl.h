@@ -45,12 +45,10 @@ static constexpr GemmFn gemm_of() {
 }
 
 static_assert(kMaxRows == 8, "one entry a row");
-#define OCTAVO_GEMM_ROWS(F)                                                             \
-  {                                                                                     \
-    gemm_of<WeightFormat::F, 1>(), gemm_of<WeightFormat::F, 2>(), gemm_of<WeightFormat::F, 3>(), \
-        gemm_of<WeightFormat::F, 4>(), gemm_of<WeightFormat::F, 5>(), gemm_of<WeightFormat::F, 6>(), \
-        gemm_of<WeightFormat::F, 7>(), gemm_of<WeightFormat::F, 8>()                    \
-  }
+#define OCTAVO_GEMM_ROWS(F)                                                                     \
+  {gemm_of<WeightFormat::F, 1>(), gemm_of<WeightFormat::F, 2>(), gemm_of<WeightFormat::F, 3>(), \
+   gemm_of<WeightFormat::F, 4>(), gemm_of<WeightFormat::F, 5>(), gemm_of<WeightFormat::F, 6>(), \
+   gemm_of<WeightFormat::F, 7>(), gemm_of<WeightFormat::F, 8>()}
 
 static constexpr KernelTable kTable = {
     .name = OCTAVO_TIER_NAME,

@@ -57,7 +57,9 @@ class Plan {
  private:
   // Buffers of one role and form are shared by all layers: a barrier lies between any two uses.
   enum class Role { kHidden, kAttention, kIntermediate };
-  Acts* acts_for(Role role, int reader) { return acts_of(role, reader, linears_.at(reader).acts()); }
+  Acts* acts_for(Role role, int reader) {
+    return acts_of(role, reader, linears_.at(reader).acts());
+  }
   Acts* acts_of(Role role, int reader, ActFormat format);
   // Adds an op that writes activations piece by piece, made by make(acts); what is quantized by
   // whole rows passes through floats.

@@ -69,8 +69,8 @@ Expected expected(const PagedSequence& s, const float* query, int32_t position, 
   const double steps = position / kKeysPerTile + 2 * (position / kKeysPerSplit) + 3;
   for (int32_t t = 0; t < n; ++t) {
     const double range = (largest - score[t]) + (largest - lowest) * (steps > 3 ? 2 : 0);
-    error[t] = kLn2 * (error[t] + kUnit * range) + steps * 0x1p-23 +
-               (in_bf16(format) ? 0x1p-8 : 0.0);
+    error[t] =
+        kLn2 * (error[t] + kUnit * range) + steps * 0x1p-23 + (in_bf16(format) ? 0x1p-8 : 0.0);
     weight[t] = std::exp2(score[t] - largest);
     total += weight[t];
   }
@@ -158,9 +158,8 @@ TEST(the_cache_holds_keys_and_values_in_their_place) {
                 const PagedSequence::Cached c = s.cached(is_value, t, h, i);
                 const double half_step = (0.5 + 127 * gamma_n(4)) * top / 127.0f;
                 const bool right =
-                    format == KvFormat::kF32 ? c.value == x[i]
-                    : format == KvFormat::kBf16
-                        ? c.value == bf16_value(float_to_bf16(x[i]))
+                    format == KvFormat::kF32    ? c.value == x[i]
+                    : format == KvFormat::kBf16 ? c.value == bf16_value(float_to_bf16(x[i]))
                     : format == KvFormat::kFp8
                         ? c.value == bf16_value(e4m3_to_bf16(float_to_e4m3(x[i])))
                         : std::fabs(c.value - x[i]) <= half_step && c.step == top / 127.0f;

@@ -88,7 +88,8 @@ struct PagedSequence {
         std::memcpy(&x, base + 2 * at, 2);
         return {bf16_value(x), 0.0};
       }
-      case KvFormat::kFp8: {  // keys [D/4][B][4], values [B/4][D][4]; of four the order is 0, 2, 1, 3
+      case KvFormat::kFp8: {  // keys [D/4][B][4], values [B/4][D][4]; of four the order is 0, 2, 1,
+                              // 3
         auto byte = [](int64_t j) { return j % 2 * 2 + j / 2; };
         const int64_t at = is_value ? d * b + (slot / 4 * d + i) * 4 + byte(slot % 4)
                                     : (i / 4 * b + slot) * 4 + byte(i % 4);

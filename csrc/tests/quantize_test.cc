@@ -88,7 +88,8 @@ TEST(int8_of_weights_is_within_half_a_step) {
   float group[32];
   for (float& v : group) v = uniform(random, -3.0f, 3.0f);
   const QuantGroup g = quantize_s8(group);
-  for (int i = 0; i < 32; ++i) {  // the scale is rounded to fp16: the largest may be cut by 127 * 2^-12
+  for (int i = 0; i < 32;
+       ++i) {  // the scale is rounded to fp16: the largest may be cut by 127 * 2^-12
     CHECK(std::fabs(g.scale[0] * g.q[i] - group[i]) <= 0.55f * g.scale[0], "i %d", i);
   }
 }
