@@ -81,7 +81,7 @@ Acts* Plan::acts_of(Role role, int reader, ActFormat format) {
              .emplace(std::piecewise_construct, std::forward_as_tuple(key),
                       std::forward_as_tuple(
                           context_.shape.max_tokens, k, format,
-                          role == Role::kIntermediate ? kGatedOutlierShare : kOutlierShare))
+                          role == Role::kHidden ? kHiddenOutlierShare : kInnerOutlierShare))
              .first;
   }
   return &it->second;
