@@ -82,13 +82,8 @@ class LLM:
     ) -> None:
         check_other_arguments(others, LLM.__init__.__kwdefaults__ or {})
         config = EngineConfig(
-            model=ModelConfig(
-                str(model),
-                tokenizer,
-                revision,
-                dtype,
-                max_model_len,
-                None if quantization == "gguf" else quantization,  # the file's own
+            model=_model_config(
+                str(model), tokenizer, revision, dtype, max_model_len, quantization
             ),
             cache=CacheConfig(
                 block_size, num_gpu_blocks_override, kv_cache_memory_bytes, kv_cache_dtype
@@ -257,6 +252,19 @@ class LLM:
             self._seeds.next(params.seed),
             priority,
         )
+
+
+def _model_config(
+    model: str,
+    tokenizer: str | None,
+    revision: str | None,
+    dtype: str,
+    max_model_len: int | None,
+    quantization: str | None,
+) -> ModelConfig:
+    """vLLM's "gguf" is what the file has: nothing to do."""
+    made = None if quantization == "gguf" else quantization
+    return ModelConfig(model, tokenizer, revision, dtype, max_model_len, made)
 
 
 def _scheduler_config(
