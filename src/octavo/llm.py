@@ -82,9 +82,7 @@ class LLM:
     ) -> None:
         check_other_arguments(others, LLM.__init__.__kwdefaults__ or {})
         config = EngineConfig(
-            model=_model_config(
-                str(model), tokenizer, revision, dtype, max_model_len, quantization
-            ),
+            model=_model_config(model, tokenizer, revision, dtype, max_model_len, quantization),
             cache=CacheConfig(
                 block_size, num_gpu_blocks_override, kv_cache_memory_bytes, kv_cache_dtype
             ),
@@ -255,7 +253,7 @@ class LLM:
 
 
 def _model_config(
-    model: str,
+    model: str | Path,
     tokenizer: str | None,
     revision: str | None,
     dtype: str,
@@ -264,7 +262,7 @@ def _model_config(
 ) -> ModelConfig:
     """vLLM's "gguf" is what the file has: nothing to do."""
     made = None if quantization == "gguf" else quantization
-    return ModelConfig(model, tokenizer, revision, dtype, max_model_len, made)
+    return ModelConfig(str(model), tokenizer, revision, dtype, max_model_len, made)
 
 
 def _scheduler_config(
