@@ -94,7 +94,7 @@ class LLM:
             seed=seed,
             max_logprobs=max_logprobs,
         )
-        self._built: BuiltEngine = build_engine(config)
+        self._built, self._lock = build_engine(config), threading.Lock()
         path = self._built.model.path
         self._tokenizer = load_tokenizer(path if tokenizer is None else Path(tokenizer))
         self._chat_template = load_chat_template(path, chat_template, self._tokenizer)
@@ -102,7 +102,6 @@ class LLM:
             generation_config, override_generation_config, self._built.model.generation.sampling
         )
         self._seeds, self._num_requests = SeedSource(seed), 0
-        self._lock = threading.Lock()
         self._ended: str | None = None
 
     def generate(
