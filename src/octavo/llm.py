@@ -18,7 +18,7 @@ from octavo.config import (
     choice_of,
 )
 from octavo.core.sampling_params import SamplingParams
-from octavo.engine.build import BuiltEngine, build_engine
+from octavo.engine.build import build_engine
 from octavo.engine.messages import EngineStats, Ready
 from octavo.engine.metrics import engine_metrics
 from octavo.engine.seeds import SeedSource
