@@ -18,7 +18,7 @@ from octavo.config import (
     choice_of,
 )
 from octavo.core.sampling_params import SamplingParams
-from octavo.engine.build import BuiltEngine, build_engine
+from octavo.engine.build import build_engine
 from octavo.engine.messages import EngineStats, Ready
 from octavo.engine.metrics import engine_metrics
 from octavo.engine.seeds import SeedSource
@@ -70,6 +70,7 @@ class LLM:
         max_num_seqs: int | None = None,
         scheduling_policy: str = "fcfs",
         max_logprobs: int = 20,
+        quantization: str | None = None,
         generation_config: str = "auto",
         override_generation_config: Mapping[str, Any] | None = None,
         chat_template: str | None = None,
@@ -81,7 +82,7 @@ class LLM:
     ) -> None:
         check_other_arguments(others, LLM.__init__.__kwdefaults__ or {})
         config = EngineConfig(
-            model=ModelConfig(str(model), tokenizer, revision, dtype, max_model_len),
+            model=_model_config(model, tokenizer, revision, dtype, max_model_len, quantization),
             cache=CacheConfig(
                 block_size, num_gpu_blocks_override, kv_cache_memory_bytes, kv_cache_dtype
             ),
@@ -93,7 +94,7 @@ class LLM:
             seed=seed,
             max_logprobs=max_logprobs,
         )
-        self._built: BuiltEngine = build_engine(config)
+        self._built, self._lock = build_engine(config), threading.Lock()
         path = self._built.model.path
         self._tokenizer = load_tokenizer(path if tokenizer is None else Path(tokenizer))
         self._chat_template = load_chat_template(path, chat_template, self._tokenizer)
@@ -101,7 +102,6 @@ class LLM:
             generation_config, override_generation_config, self._built.model.generation.sampling
         )
         self._seeds, self._num_requests = SeedSource(seed), 0
-        self._lock = threading.Lock()
         self._ended: str | None = None
 
     def generate(
@@ -249,6 +249,19 @@ class LLM:
             self._seeds.next(params.seed),
             priority,
         )
+
+
+def _model_config(
+    model: str | Path,
+    tokenizer: str | None,
+    revision: str | None,
+    dtype: str,
+    max_model_len: int | None,
+    quantization: str | None,
+) -> ModelConfig:
+    """vLLM's "gguf" is what the file has: nothing to do."""
+    made = None if quantization == "gguf" else quantization
+    return ModelConfig(str(model), tokenizer, revision, dtype, max_model_len, made)
 
 
 def _scheduler_config(

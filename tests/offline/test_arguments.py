@@ -17,7 +17,7 @@ def test_arguments_of_vllm_that_change_nothing_are_accepted() -> None:
         gpu_memory_utilization=0.5,
         trust_remote_code=True,
         tensor_parallel_size=1,
-        quantization=None,
+        quantization="gguf",
         enable_prefix_caching=False,
     ).close()
 
@@ -26,7 +26,8 @@ def test_arguments_of_vllm_that_change_nothing_are_accepted() -> None:
     ("arguments", "error", "text"),
     [
         ({"tensor_parallel_size": 2}, UnsupportedParameterError, "tensor_parallel_size .*1.*given: 2"),
-        ({"quantization": "awq"}, UnsupportedParameterError, "quantization"),
+        ({"quantization": "awq"}, ConfigError, "quantization must be one of int8, int4; given: awq"),
+        ({"kv_cache_dtype": "fp8_e5m2"}, ConfigError, "kv_cache_dtype .*fp8_e4m3; given: fp8_e5m2"),
         ({"enable_lora": True}, UnsupportedParameterError, "enable_lora"),
         ({"hf_overrides": {"a": 1}}, UnsupportedParameterError, "hf_overrides"),
         ({"max_modle_len": 5}, TypeError, "max_modle_len.*did you mean max_model_len"),

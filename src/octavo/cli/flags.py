@@ -19,6 +19,7 @@ from octavo.config import (
     BLOCK_SIZES,
     DTYPES,
     KV_CACHE_DTYPES,
+    QUANTIZATIONS,
     Backend,
     CacheConfig,
     EngineConfig,
@@ -103,6 +104,8 @@ FLAGS: tuple[Flag, ...] = (
          "Branch, tag or commit of a hub id."),
     Flag("--dtype", "model.dtype", Group.MODEL, Reads.TEXT,
          "auto keeps quantized weights quantized; float32 is exact.", choices=DTYPES),
+    Flag("--quantization", "model.quantization", Group.MODEL, Reads.TEXT,
+         "Quantize float weights when they are loaded.", choices=QUANTIZATIONS, also=("-q",)),
     Flag("--backend", "engine.backend", Group.MODEL, Reads.TEXT,
          "reference is plain numpy: slow, and the specification.", choices=_choices(Backend)),
     Flag("--threads", "engine.num_threads", Group.MODEL, Reads.COUNT,
@@ -184,7 +187,7 @@ FLAGS: tuple[Flag, ...] = (
 )  # fmt: skip
 
 ALONE_FLAGS = (
-    "--tokenizer", "--revision", "--dtype", "--backend", "--threads", "--seed", "--max-model-len",
+    "--tokenizer", "--revision", "--dtype", "--quantization", "--backend", "--threads", "--seed", "--max-model-len",
     "--block-size", "--num-blocks-override", "--kv-cache-memory-bytes", "--kv-cache-dtype",
     "--max-num-batched-tokens", "--speculation", "--speculative-config",
 )  # fmt: skip

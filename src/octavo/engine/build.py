@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from octavo.checkpoints.locate import locate
-from octavo.config import KV_CACHE_DTYPES, Backend, EngineConfig
+from octavo.config import QUANTIZATIONS, Backend, EngineConfig
 from octavo.core.block_tables import BlockTables
 from octavo.core.scheduler import Scheduler
 from octavo.core.step import Runner
@@ -12,7 +12,13 @@ from octavo.engine.loop import Engine
 from octavo.engine.messages import LedgerLine, Ready
 from octavo.errors import ConfigError
 from octavo.machine import check_platform, inspect_machine
-from octavo.models.footprint import block_bytes, scratch_bytes, weight_bytes
+from octavo.models.footprint import (
+    KV_NUMBERS,
+    block_bytes,
+    quantized_types,
+    scratch_bytes,
+    weight_bytes,
+)
 from octavo.models.model import Model, load_model
 from octavo.progress import Progress, silent
 from octavo.resolve import ModelFacts, ResolvedConfig, resolve
@@ -76,16 +82,16 @@ def facts_of(model: Model, config: EngineConfig) -> ModelFacts:
     return ModelFacts(
         max_position_embeddings=spec.max_position_embeddings,
         block_bytes={
-            dtype: block_bytes(spec, config.cache.block_size, dtype)
-            for dtype in KV_CACHE_DTYPES
-            if dtype != "auto"
+            dtype: block_bytes(spec, config.cache.block_size, dtype) for dtype in KV_NUMBERS
         },
         weight_bytes={
-            dtype: weight_bytes(model.weights, dtype) for dtype in ("auto", "float32", "bfloat16")
+            dtype: weight_bytes(model.weights, dtype)
+            for dtype in ("auto", "float32", "bfloat16", *QUANTIZATIONS)
         },
         scratch_bytes=lambda num_threads: scratch_bytes(
             spec, scheduler.max_num_batched_tokens, num_threads
         ),
+        quantized_types=quantized_types(model.weights),
     )
 
 

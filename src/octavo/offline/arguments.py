@@ -58,7 +58,6 @@ ACCEPTED_VALUES: Mapping[str, tuple[object, ...]] = {
     "logprobs_mode": ("raw_logprobs",),
     "model_impl": ("auto", "vllm"),
     "pipeline_parallel_size": (1,),
-    "quantization": (None, "gguf"),
     "rope_scaling": (None, {}),
     "rope_theta": (None,),
     "runner": ("auto", "generate"),

@@ -75,7 +75,7 @@ class _Plan:
 
 
 @takes_flags(
-    "--revision", "--dtype", "--backend", "--threads", "--max-model-len", "--block-size",
+    "--revision", "--dtype", "--quantization", "--backend", "--threads", "--max-model-len", "--block-size",
     "--num-blocks-override", "--kv-cache-memory-bytes", "--kv-cache-dtype",
     "--max-num-batched-tokens", "--max-num-seqs",
 )  # fmt: skip
