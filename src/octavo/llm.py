@@ -65,6 +65,7 @@ class LLM:
         num_gpu_blocks_override: int | None = None,
         kv_cache_memory_bytes: int | None = None,
         kv_cache_dtype: str = "auto",
+        enable_prefix_caching: bool | None = None,
         max_num_batched_tokens: int = 2048,
         max_num_seqs: int | None = None,
         scheduling_policy: str = "fcfs",
@@ -80,7 +81,11 @@ class LLM:
         config = EngineConfig(
             model=ModelConfig(str(model), tokenizer, revision, dtype, max_model_len),
             cache=CacheConfig(
-                block_size, num_gpu_blocks_override, kv_cache_memory_bytes, kv_cache_dtype
+                block_size,
+                num_gpu_blocks_override,
+                kv_cache_memory_bytes,
+                kv_cache_dtype,
+                enable_prefix_caching is not False,
             ),
             scheduler=_scheduler_config(max_num_batched_tokens, max_num_seqs, scheduling_policy),
             backend=choice_of(Backend, "backend", backend),
@@ -156,6 +161,11 @@ class LLM:
                 prompt = parse_prompt(token_ids, self._tokenizer)
                 parsed.append(ParsedPrompt(text, prompt.token_ids))
         return self._run(parsed, sampling_params, use_tqdm, None)
+
+    def reset_prefix_cache(self) -> bool:
+        """Forget the beginnings of all prompts and answers so far. Returns whether nothing is left."""
+        with self._lock:
+            return self._built.engine.reset_prefix_cache()
 
     def get_tokenizer(self) -> Tokenizer:
         """The tokenizer."""

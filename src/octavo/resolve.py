@@ -71,6 +71,7 @@ class ResolvedConfig:
     max_num_queued_reqs: int
     policy: SchedulingPolicy
     max_logprobs: int
+    prefix_caching: bool
     memory: MemoryPlan
 
 
@@ -104,6 +105,7 @@ def resolve(config: EngineConfig, facts: ModelFacts, machine: Machine) -> Resolv
         max_num_queued_reqs=config.scheduler.max_num_queued_reqs,
         policy=config.scheduler.policy,
         max_logprobs=config.max_logprobs,
+        prefix_caching=config.cache.prefix_caching,
         memory=memory,
     )
 

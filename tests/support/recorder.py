@@ -61,6 +61,7 @@ class Outcome:
     """By sample."""
     bits: list[list[bytes]]
     num_preemptions: int
+    num_cached_tokens: int
 
 
 def serve(
@@ -71,6 +72,7 @@ def serve(
     max_num_batched_tokens: int = 512,
     max_num_seqs: int = 64,
     num_blocks: int | None = None,
+    prefix_caching: bool = True,
 ) -> list[Outcome]:
     """Submit all prompts at once and run until they are done.
 
@@ -87,6 +89,7 @@ def serve(
         max_model_len=tables.num_blocks * runner.block_size,
         policy=SchedulingPolicy.FCFS,
         end_token_ids=frozenset({0}),
+        prefix_caching=prefix_caching,
     )
     requests = [
         Request(str(i), array("i", prompt), p, seed=1000 + i)
@@ -95,7 +98,7 @@ def serve(
     for request in requests:
         scheduler.add(request)
     tokens: dict[tuple[str, int], list[int]] = {}
-    preemptions: dict[str, int] = {}
+    ends: dict[str, RequestEndEvent] = {}
     while scheduler.has_work:
         plan = scheduler.schedule()
         for event in scheduler.commit(plan, recorder.run(plan)):
@@ -103,7 +106,7 @@ def serve(
                 tokens.setdefault((event.request_id, event.index), []).append(event.token_id)
             elif isinstance(event, RequestEndEvent):
                 assert event.error is None, event.error
-                preemptions[event.request_id] = event.num_preemptions
+                ends[event.request_id] = event
     assert scheduler.usage().num_blocks_referenced == 0
     return [
         Outcome(
@@ -112,7 +115,8 @@ def serve(
                 [recorder.bits[sequence.seq_id, j] for j in range(sequence.num_outputs)]
                 for sequence in request.sequences
             ],
-            preemptions[request.request_id],
+            ends[request.request_id].num_preemptions,
+            ends[request.request_id].num_cached_tokens,
         )
         for request in requests
     ]

@@ -78,20 +78,28 @@ def tokens_left_for(candidate: Sequence, running: Iterable[Sequence], limits: Li
 
 
 def shortage_of(
-    candidate: Sequence, running: Iterable[Sequence], tables: BlockTables, limits: Limits
+    candidate: Sequence,
+    running: Iterable[Sequence],
+    tables: BlockTables,
+    limits: Limits,
+    *,
+    num_shared: int = 0,
 ) -> Shortage:
     """What a waiting sequence lacks to compute all its known tokens beside those that run.
+
+    `num_shared` of its blocks are held by others. What it finds in the cache counts as blocks to take, since
+    it is taken from those that are available.
 
     The running ones keep the blocks for all that they know, and one more for each: else the newcomer
     would soon be preempted again, and its prompt computed for nothing. Alone it lacks nothing.
     """
     num_seats = candidate.num_seats - limits.max_num_seqs
-    num_blocks = tables.blocks_for(len(candidate.token_ids)) - tables.num_free
+    num_blocks = tables.blocks_for(len(candidate.token_ids)) - num_shared - tables.num_available
     num_blocks += blocks_to_catch_up(running, tables)
     num_running = sum(sequence.num_seats for sequence in running)
     return Shortage(num_seats + num_running, num_blocks + num_running)
 
 
 def blocks_to_catch_up(running: Iterable[Sequence], tables: BlockTables) -> int:
-    """Free blocks that it takes to compute all that the running sequences know."""
+    """Blocks that it takes to compute all that the running sequences know."""
     return tables.blocks_needed((sequence.seq_id, len(sequence.token_ids)) for sequence in running)

@@ -16,15 +16,17 @@ from octavo.core.admission import (
     tokens_left_for,
 )
 from octavo.core.block_pool import IntegrityError
-from octavo.core.block_tables import BlockTables
+from octavo.core.block_tables import BlockTables, PrefixMatch
 from octavo.core.events import (
     Event,
+    PromptEvent,
     PromptLogprobsEvent,
     RequestEndEvent,
     SequenceEndEvent,
     TokenEvent,
 )
 from octavo.core.preemption import give_up_blocks, victims_of_growth, victims_of_priority
+from octavo.core.prefix_reuse import PrefixReuse
 from octavo.core.request import FinishReason, Request, StopRule
 from octavo.core.sequence import RankedSequences, Sequence, SequenceStatus
 from octavo.core.step import BlockCopy, SampledToken, SeqId, SeqStep, StepPlan, StepResult
@@ -49,8 +51,10 @@ class Scheduler:
         max_model_len: int,
         policy: SchedulingPolicy,
         end_token_ids: frozenset[int],
+        prefix_caching: bool = True,
     ) -> None:
         self._tables = tables
+        self._prefixes = PrefixReuse(tables, enabled=prefix_caching)
         self._limits = Limits(max_num_batched_tokens, max_num_seqs, max_model_len)
         self._policy = policy
         self._end_token_ids = end_token_ids
@@ -90,7 +94,16 @@ class Scheduler:
             num_blocks_saved_by_sharing=tables.num_saved_by_sharing,
             num_block_copies=tables.num_copies,
             num_preemptions=self._num_preemptions,
+            num_blocks_cached=tables.num_cached,
+            num_blocks_evicted=tables.num_evicted,
+            num_prefix_queries=self._prefixes.counts.num_queries,
+            num_prefix_hits=self._prefixes.counts.num_hits,
         )
+
+    def num_blocks_of(self, request_id: str) -> int:
+        """Blocks that an open request holds now; one that several of its sequences hold counts once. O(blocks)."""
+        sequences = self._requests[request_id].sequences
+        return self._tables.num_held_by(sequence.seq_id for sequence in sequences)
 
     def add(self, request: Request) -> None:
         """Accept a request, or raise the UserError that says why it can never run; then nothing has changed."""
@@ -108,6 +121,7 @@ class Scheduler:
         )
         priority = request.priority if self._policy is SchedulingPolicy.PRIORITY else 0
         request.open(self._next_seq_id, priority, self._num_arrivals, rule)
+        self._prefixes.open(request)
         self._num_arrivals += 1
         self._next_seq_id += len(request.sequences)
         self._requests[request.request_id] = request
@@ -152,6 +166,7 @@ class Scheduler:
             if copy is not None:
                 copies.append(copy)
             steps.append(self._seq_step(sequence, stop))
+        self._tables.settle()
         self._num_steps += 1
         return StepPlan(self._num_steps, tuple(steps), tuple(copies))
 
@@ -173,8 +188,15 @@ class Scheduler:
                 known.extend(result.prompt_logprobs[step.seq_id])
             if tokens:
                 self._receive(sequence, tokens, events)
+            else:
+                self._prefixes.publish(sequence)
         assert first == len(result.tokens), f"{len(result.tokens)} tokens for {first} samples"
         return events
+
+    def reset_prefix_cache(self) -> bool:
+        """Forget all prefixes that no sequence holds. Returns whether nothing is left."""
+        self._tables.forget_cached()
+        return not self._tables.cache
 
     def check_integrity(self) -> None:
         """Raise IntegrityError unless queues, tables and pool agree. Between steps; O(N)."""
@@ -197,27 +219,57 @@ class Scheduler:
     # schedule
 
     def _make_room_to_grow(self) -> None:
-        num_blocks = blocks_to_catch_up(self._running, self._tables) - self._tables.num_free
+        num_blocks = blocks_to_catch_up(self._running, self._tables) - self._tables.num_available
         if num_blocks > 0:
             for victim in victims_of_growth(self._running, self._tables, num_blocks):
                 self._preempt(victim)
 
     def _admit(self) -> None:
-        """Let waiting sequences in, strictly in order of rank, while there is room for the first of them."""
-        while self._waiting:
-            candidate = self._waiting.best
+        """Let waiting sequences in, in order of rank, while there is room for the first of them.
+
+        Only those are passed over who wait for what another is computing.
+        """
+        place = 0
+        while place < len(self._waiting):
+            candidate = self._waiting[place]
             if tokens_left_for(candidate, self._running, self._limits) <= 0:
                 return
-            shortage = shortage_of(candidate, self._running, self._tables, self._limits)
-            victims = victims_of_priority(candidate, shortage, self._running, self._tables)
-            if victims is None:
+            request = self._requests[candidate.request_id]
+            match = self._prefixes.match(candidate, request)
+            if match is None:
+                place += 1
+                continue
+            match = self._make_room(candidate, match)
+            if match is None:
                 return
-            for victim in victims:
-                self._preempt(victim)
             self._waiting.remove(candidate)
+            self._prefixes.enter(candidate, request, match)
+            request.num_recomputed_tokens += max(0, candidate.num_lost - candidate.num_computed)
             self._run(candidate)
 
+    def _make_room(self, candidate: Sequence, match: PrefixMatch) -> PrefixMatch | None:
+        """See that there are blocks and a seat; others of a worse class may have to make way.
+
+        Returns what the candidate may use of its match; None: it has to wait.
+        """
+        limits, running, tables = self._limits, self._running, self._tables
+        shortage = shortage_of(candidate, running, tables, limits, num_shared=match.num_live)
+        if shortage.num_seats <= 0 and shortage.num_blocks < 0:
+            return match
+        match = match.without_tail(tables.block_size)  # a copy's source takes up a block too
+        if shortage.num_seats <= 0 and shortage.num_blocks == 0:
+            return match
+        # Those that make way may be the ones that share with it.
+        shortage = shortage_of(candidate, running, tables, limits)
+        victims = victims_of_priority(candidate, shortage, running, tables)
+        if victims is None:
+            return None
+        for victim in victims:
+            self._preempt(victim)
+        return match
+
     def _preempt(self, victim: Sequence) -> None:
+        self._prefixes.leave(victim)
         self._running.remove(victim)
         give_up_blocks(victim, self._tables)
         self._waiting.add(victim)
@@ -273,8 +325,12 @@ class Scheduler:
         request = self._requests[sequence.request_id]
         for token in tokens:
             if token.error is not None:
+                self._prefixes.discard(sequence)
                 events += self._end_early(request, FinishReason.ERROR, error=token.error)
                 return
+        self._prefixes.publish(sequence)
+        if sequence.num_outputs == 0:
+            events.append(PromptEvent(request.request_id, request.num_cached_tokens or 0))
         if request.prompt_logprobs is not None:
             values = tuple(request.prompt_logprobs)
             request.prompt_logprobs = None
@@ -290,6 +346,7 @@ class Scheduler:
         for follower in request.sequences[1:]:
             self._tables.fork(first.seq_id, follower.seq_id)
             follower.num_computed = first.num_computed
+            self._prefixes.fork(first, follower)
             self._run(follower)
 
     def _append(
@@ -330,6 +387,7 @@ class Scheduler:
     def _finish(self, sequence: Sequence) -> None:
         """Free what a sequence holds, wherever it is in its life."""
         if sequence.status is SequenceStatus.RUNNING:
+            self._prefixes.leave(sequence)
             self._running.remove(sequence)
         elif sequence.status is SequenceStatus.WAITING:
             self._waiting.remove(sequence)
@@ -342,8 +400,9 @@ class Scheduler:
         return RequestEndEvent(
             request.request_id,
             request.prompt_len,
-            request.num_cached_tokens,
+            request.num_cached_tokens or 0,
             request.num_preemptions,
+            request.num_recomputed_tokens,
             error,
             RequestFailedError.__name__ if error is not None else None,
         )

@@ -107,6 +107,8 @@ class EngineClient:
         params: SamplingParams,
         *,
         priority: int = 0,
+        cache_salt: str = "",
+        wants_kv_usage: bool = False,
     ) -> RequestStream:
         """An async context manager over the outputs of a request; see `RequestStream`.
 
@@ -120,7 +122,15 @@ class EngineClient:
         seed = self._seeds.next(params.seed)
         try:
             frame = self._channel.encode(
-                Submit(request_id, token_ids.tobytes(), params, seed, priority)
+                Submit(
+                    request_id,
+                    token_ids.tobytes(),
+                    params,
+                    seed,
+                    priority,
+                    cache_salt,
+                    wants_kv_usage,
+                )
             )
         except (OverflowError, UnicodeEncodeError) as error:
             raise InvalidParameterError(
@@ -210,6 +220,9 @@ class EngineClient:
         """Each part of a step to the stream of its request. Those of unknown requests have lost their reader."""
         self.stats = outputs.stats
         streams = self._streams
+        for prompt in outputs.prompts:
+            if stream := streams.get(prompt.request_id):
+                stream.num_cached_tokens = prompt.num_cached_tokens
         for values in outputs.prompt_logprobs:
             if stream := streams.get(values.request_id):
                 stream.put_prompt_logprobs(values)

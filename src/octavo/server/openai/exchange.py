@@ -13,6 +13,7 @@ from starlette.responses import Response
 from octavo.config import SchedulingPolicy
 from octavo.core.sampling_params import SamplingParams
 from octavo.errors import InvalidParameterError
+from octavo.server.best_of import best_of
 from octavo.server.disconnect import run_while_connected
 from octavo.server.generation import GenerationRequest, Output, Prompt
 from octavo.server.openai.limits import check_listed_ids, check_logprobs
@@ -69,9 +70,12 @@ class Exchange:
 
     async def outputs(self) -> AsyncGenerator[Output, None]:
         """Submit, and pass on what comes."""
-        generator = self.serving.generator(self.model)
-        with self.serving.open_request(self.request, type(self.body).__name__):
-            async with contextlib.aclosing(generator.generate(self.request)) as outputs:
+        request = self.request
+        produced = self.serving.generator(self.model).generate(request)
+        if request.num_samples > request.n:
+            produced = best_of(produced, request.n, request.num_samples)
+        with self.serving.open_request(request, type(self.body).__name__):
+            async with contextlib.aclosing(produced) as outputs:
                 async for output in outputs:
                     yield output
 
@@ -104,6 +108,7 @@ def generation_request(
     token_ids: Sequence[list[int]],
     *,
     default_max_tokens: int | None,
+    cache_salt: str,
     arrived: float,
 ) -> GenerationRequest:
     """Check everything about every prompt before any is submitted.
@@ -138,7 +143,15 @@ def generation_request(
             value=priority,
         )
     # Never the client's own id: two requests may carry the same one.
-    return GenerationRequest(uuid.uuid4().hex, prompts, priority, arrived)
+    return GenerationRequest(
+        uuid.uuid4().hex,
+        prompts,
+        priority,
+        cache_salt,
+        n=1 if body.n is None else body.n,
+        wants_kv_usage=bool(body.return_kv_usage),
+        arrived=arrived,
+    )
 
 
 def response_id(prefix: str, body: GenerationBody, http_request: Request) -> str:

@@ -14,7 +14,6 @@ _NO_EFFECT_ANYWHERE = frozenset(
         "safety_identifier",
         "prompt_cache_key",  # hints for caches; answers do not depend on caches
         "prompt_cache_retention",
-        "cache_salt",
         "session_id",
         "length_penalty",  # belong to beam search, which is refused
         "early_stopping",

@@ -80,7 +80,11 @@ class GenerationBody(RequestBody):
 
     priority: Annotated[Int, Field(ge=INT64_MIN, le=INT64_MAX)] | None = None
     """Lower is earlier; only with --scheduling-policy priority."""
+    cache_salt: Annotated[str, Field(min_length=1, max_length=256)] | None = None
+    """Only requests with the same salt share the pages of equal beginnings."""
     request_id: Annotated[str, Field(min_length=1, max_length=256)] | None = None
+    return_kv_usage: bool | None = None
+    """Say in the usage what the request cost in pages of the KV cache."""
     return_token_ids: bool | None = None
     return_tokens_as_token_ids: bool | None = None
     """Names of tokens in logprobs are `token_id:N`."""
