@@ -16,6 +16,7 @@ from octavo.config import (
     SchedulingPolicy,
     choice_of,
 )
+from octavo.core.beam_search import BeamSearch, BeamSearchParams
 from octavo.core.sampling_params import SamplingParams
 from octavo.engine.build import BuiltEngine, build_engine
 from octavo.engine.messages import EngineStats, Ready
@@ -24,6 +25,7 @@ from octavo.engine.seeds import SeedSource
 from octavo.errors import EngineDeadError, TemplateError, UnsupportedParameterError
 from octavo.offline.arguments import check_other_arguments, default_sampling_params
 from octavo.offline.batch import Batch, BatchRequest
+from octavo.offline.beams import BeamBatch, beam_search_output
 from octavo.offline.prompts import (
     ParsedPrompt,
     Prompts,
@@ -32,7 +34,7 @@ from octavo.offline.prompts import (
     parse_prompt,
     split_prompts,
 )
-from octavo.outputs import Metric, RequestOutput
+from octavo.outputs import BeamSearchOutput, Metric, RequestOutput
 from octavo.text.bad_words import with_bad_words
 from octavo.text.chat_template import ChatTemplate, load_chat_template
 from octavo.text.tokenizer import Tokenizer, load_tokenizer
@@ -126,6 +128,38 @@ class LLM:
             with naming_prompt(index if is_list else None):
                 parsed.append(parse_prompt(prompt, self._tokenizer))
         return self._run(parsed, sampling_params, use_tqdm, priority)
+
+    def beam_search(
+        self,
+        prompts: Prompts,
+        params: BeamSearchParams,
+        lora_request: None = None,
+    ) -> list[BeamSearchOutput]:
+        """The most likely answers to each prompt, as far as a search along `beam_width` beams finds them.
+
+        One result for each prompt, in order. Raises the UserError of the first prompt that cannot run; then none runs.
+        """
+        _refuse_lora(lora_request)
+        singles, is_list = split_prompts(prompts)
+        parsed: list[ParsedPrompt] = []
+        for index, prompt in enumerate(singles):
+            with naming_prompt(index if is_list else None):
+                parsed.append(parse_prompt(prompt, self._tokenizer))
+        ready, ends = self._built.ready, self._built.model.generation.end_token_ids
+        searches = [
+            BeamSearch(
+                params, ends, min(params.max_tokens, ready.max_model_len - len(prompt.token_ids))
+            )
+            for prompt in parsed
+        ]
+        with self._lock:
+            if self._ended is not None:
+                raise EngineDeadError(self._ended)
+            BeamBatch(self._built.engine, ready.vocab_size).run(parsed, searches)
+        return [
+            beam_search_output(prompt, search, self._tokenizer)
+            for prompt, search in zip(parsed, searches, strict=True)
+        ]
 
     def chat(
         self,

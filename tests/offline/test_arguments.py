@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from octavo.errors import ConfigError, InvalidParameterError, UnsupportedParameterError
+from octavo.offline.prompts import PromptDict
 from support.offline import GREEDY, make_llm
 from support.text_model import BOS, MAX_LEN, text_model_folder
 
@@ -59,12 +60,13 @@ def test_a_tokenizer_of_its_own() -> None:
 
 @pytest.mark.parametrize(("given", "has"), [(None, True), (True, True), (False, False)])
 def test_prefix_caching(given: bool | None, has: bool) -> None:
-    prompt = {"prompt": "a beginning of more than sixteen tokens", "cache_salt": "x"}
+    text = "a beginning of more than sixteen tokens"
     with make_llm(enable_prefix_caching=given) as llm:
         assert llm.engine_info.prefix_caching == has
         found = []
-        for text in (prompt, prompt, {**prompt, "cache_salt": "y"}):
-            (output,) = llm.generate(text, GREEDY, use_tqdm=False)
+        for salt in ("x", "x", "y"):
+            prompt: PromptDict = {"prompt": text, "cache_salt": salt}
+            (output,) = llm.generate(prompt, GREEDY, use_tqdm=False)
             found.append(output.num_cached_tokens)
         assert found == [0, len(output.prompt_token_ids) - 1 if has else 0, 0]
         stats = llm.kv_stats()
@@ -75,7 +77,7 @@ def test_prefix_caching(given: bool | None, has: bool) -> None:
 
 def test_a_salt_is_text() -> None:
     with make_llm() as llm, pytest.raises(InvalidParameterError, match="cache_salt must be text"):
-        llm.generate({"prompt": "a", "cache_salt": 5}, use_tqdm=False)  # type: ignore[typeddict-item]
+        llm.generate({"prompt": "a", "cache_salt": 5}, use_tqdm=False)  # type: ignore[arg-type]
 
 
 def test_lora_is_refused() -> None:

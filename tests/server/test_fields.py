@@ -224,7 +224,6 @@ def test_whole_numbers_may_be_written_as_decimals() -> None:
 REFUSED = {
     "suffix": "end",
     "prompt_embeds": "AAAA",
-    "use_beam_search": True,
     "structured_outputs": {"json": {}},
     "guided_json": {"type": "object"},
     "guided_regex": "a*",
@@ -283,7 +282,7 @@ def test_a_refused_field_that_asks_for_nothing_is_accepted(name: str, value: obj
 
 def test_zero_is_not_false() -> None:
     with pytest.raises(UnsupportedParameterError):
-        completion(use_beam_search=0)
+        completion(return_prompt_text=0)
 
 
 @pytest.mark.parametrize("name", sorted(COMPLETION_FIELDS.no_effect))

@@ -127,13 +127,11 @@ def test_a_prompt_that_comes_again_is_found(http: httpx.Client) -> None:
 
 def test_a_stop_string_does_not_hide_what_was_found(http: httpx.Client) -> None:
     body = {"prompt": "<unk>abcdefgh<unk> a prompt that stops itself", "stop": "cd"}
-    for stream in (False, True):
-        request = {**body, "stream": stream}
-        if stream:
-            request["stream_options"] = {"include_usage": True}
-        text = http.post("/v1/completions", json=request).text
+    streamed = {"stream": True, "stream_options": {"include_usage": True}}
+    for more, is_found in (({}, False), (streamed, True), ({}, True)):
+        text = http.post("/v1/completions", json={**body, **more}).text
         cached = [int(part) for part in re.findall(r'"cached_tokens":(\d+)', text)]
-        assert (cached[-1] > 0) == stream
+        assert (cached[-1] > 0) == is_found
 
 
 def test_salts_keep_requests_apart(http: httpx.Client) -> None:

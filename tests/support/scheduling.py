@@ -105,6 +105,7 @@ class Rig:
             request.prompt_len,
             outcome.num_cached_tokens or 0,
             request.num_preemptions,
+            request.num_recomputed_tokens,
         )
 
 

@@ -109,6 +109,7 @@ class EngineClient:
         priority: int = 0,
         cache_salt: str = "",
         wants_kv_usage: bool = False,
+        is_beam: bool = False,
     ) -> RequestStream:
         """An async context manager over the outputs of a request; see `RequestStream`.
 
@@ -118,7 +119,8 @@ class EngineClient:
         token_ids = token_id_array(prompt_token_ids)
         if self.ready is not None:
             check_token_ids(token_ids, self.ready.vocab_size)
-            params.verify(vocab_size=self.ready.vocab_size, max_logprobs=self.ready.max_logprobs)
+            max_logprobs = -1 if is_beam else self.ready.max_logprobs
+            params.verify(vocab_size=self.ready.vocab_size, max_logprobs=max_logprobs)
         seed = self._seeds.next(params.seed)
         try:
             frame = self._channel.encode(
@@ -130,6 +132,7 @@ class EngineClient:
                     priority,
                     cache_salt,
                     wants_kv_usage,
+                    is_beam,
                 )
             )
         except (OverflowError, UnicodeEncodeError) as error:

@@ -70,7 +70,8 @@ class Engine:
         """Accept a request. Raises, before anything is touched, UserError for what can never run and QueueFullError."""
         prompt = submit.prompt()
         check_token_ids(prompt, self._vocab_size)
-        submit.params.verify(vocab_size=self._vocab_size, max_logprobs=self._max_logprobs)
+        max_logprobs = -1 if submit.is_beam else self._max_logprobs
+        submit.params.verify(vocab_size=self._vocab_size, max_logprobs=max_logprobs)
         if self._scheduler.num_waiting >= self._max_num_queued_reqs:
             raise QueueFullError(
                 f"{self._scheduler.num_waiting} requests are waiting, at most "
@@ -183,13 +184,16 @@ def _prompt_logprobs(event: PromptLogprobsEvent) -> PromptLogprobs:
 
 
 def _request_end(event: RequestEndEvent, account: KvAccount | None) -> RequestEnd:
+    kv_usage = None
+    if account is not None:
+        kv_usage = KvUsageReport(account.peak_blocks, account.block_seconds)
     return RequestEnd(
         event.request_id,
         event.num_prompt_tokens,
         event.num_cached_tokens,
         event.num_preemptions,
         event.num_recomputed_tokens,
-        account and KvUsageReport(account.peak_blocks, account.block_seconds),
+        kv_usage,
         event.error,
         event.error_type,
     )

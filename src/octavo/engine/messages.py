@@ -22,6 +22,8 @@ class Submit(msgspec.Struct, frozen=True, tag=True):
     cache_salt: str = ""
     wants_kv_usage: bool = False
     """Whether its end is to say what it cost in pages."""
+    is_beam: bool = False
+    """Asks for log-probabilities to go on with: the limit for users (`--max-logprobs`) is not meant."""
 
     def prompt(self) -> "array[int]":
         """The prompt's token ids."""

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from octavo.core.beam_search import BeamSearchParams
 from octavo.core.sampling_params import SamplingParams
 from octavo.engine.client import EngineClient
 from octavo.engine.messages import PromptLogprobs, RequestEnd, SequenceOutput, TokenLogprob
@@ -40,6 +41,8 @@ class GenerationRequest:
     """Choices of each prompt in the answer: all that are made, or the best of them."""
     wants_kv_usage: bool
     """Whether the answer is to say what it cost in pages."""
+    beams: BeamSearchParams | None
+    """Search for the most likely answers instead of drawing tokens."""
     arrived: float
     """`time.perf_counter()` when the body had been read."""
 

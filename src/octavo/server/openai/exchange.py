@@ -16,6 +16,7 @@ from octavo.errors import InvalidParameterError
 from octavo.server.best_of import best_of
 from octavo.server.disconnect import run_while_connected
 from octavo.server.generation import GenerationRequest, Output, Prompt
+from octavo.server.openai.beams import beam_search_params
 from octavo.server.openai.limits import check_listed_ids, check_logprobs
 from octavo.server.openai.logprobs import TokenNames
 from octavo.server.openai.prompts import check_not_empty
@@ -71,7 +72,10 @@ class Exchange:
     async def outputs(self) -> AsyncGenerator[Output, None]:
         """Submit, and pass on what comes."""
         request = self.request
-        produced = self.serving.generator(self.model).generate(request)
+        if request.beams is not None:
+            produced = self.serving.beam_generator(self.model).generate(request, request.beams)
+        else:
+            produced = self.serving.generator(self.model).generate(request)
         if request.num_samples > request.n:
             produced = best_of(produced, request.n, request.num_samples)
         with self.serving.open_request(request, type(self.body).__name__):
@@ -142,6 +146,7 @@ def generation_request(
             parameter="priority",
             value=priority,
         )
+    longest = max(prompt.params.max_tokens or 1 for prompt in prompts)
     # Never the client's own id: two requests may carry the same one.
     return GenerationRequest(
         uuid.uuid4().hex,
@@ -150,6 +155,7 @@ def generation_request(
         cache_salt,
         n=1 if body.n is None else body.n,
         wants_kv_usage=bool(body.return_kv_usage),
+        beams=beam_search_params(body, longest),
         arrived=arrived,
     )
 

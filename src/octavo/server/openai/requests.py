@@ -76,6 +76,12 @@ class GenerationBody(RequestBody):
     allowed_token_ids: Annotated[list[Int], Field(max_length=MAX_ALLOWED_TOKEN_IDS)] | None = None
     bad_words: Annotated[list[str], Field(max_length=MAX_BAD_WORDS)] | None = None
     prompt_logprobs: Int | None = None
+    use_beam_search: bool | None = None
+    """Search along `n` beams for the most likely answers."""
+    length_penalty: float | None = None
+    """Of beams."""
+    early_stopping: bool | str | None = None
+    """Of beams: true, false or "never"."""
     add_special_tokens: bool | None = None
 
     priority: Annotated[Int, Field(ge=INT64_MIN, le=INT64_MAX)] | None = None

@@ -110,6 +110,8 @@ def _common(body: GenerationBody, defaults: Mapping[str, float | int]) -> dict[s
         value = getattr(body, name)
         if value is not None:
             values[name] = value
+    if body.use_beam_search:
+        values["n"] = 1  # `n` is the number of beams, each of which asks for itself
     values["stop"] = _stop_strings(body.stop)
     check_words_len("bad_words", body.bad_words or ())
     values["logit_bias"] = body.logit_bias or {}
