@@ -35,8 +35,9 @@ def test_a_search_that_is_wide_enough_finds_the_best_of_all() -> None:
         logprob = sum(dict(next_tokens(token_ids[:i]))[token_ids[i]] for i in range(3))
         every.append((logprob / 3, token_ids))
     every.sort(reverse=True)
-    assert [ended.beam.token_ids for ended in found.ended] == [ids for _, ids in every[:16]]
-    assert found.ended[0].score == pytest.approx(every[0][0])
+    assert found.ended[0].beam.token_ids == every[0][1]
+    scores = [ended.score for ended in found.ended]
+    assert scores == pytest.approx([score for score, _ in every[:16]])
     assert all(ended.end_token_id is None for ended in found.ended)
 
 

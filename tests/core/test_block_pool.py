@@ -6,6 +6,7 @@ import tracemalloc
 import pytest
 
 from octavo.core.block_pool import RUN_LEN, BlockPool, IntegrityError
+from octavo.core.block_tables import BlockTables
 
 
 def test_a_new_pool_hands_out_consecutive_ids() -> None:
@@ -190,16 +191,17 @@ def test_a_block_that_is_dropped_is_free_at_once_or_when_its_last_reference_goes
 def test_a_million_blocks_open_in_50_ms_and_60_mb() -> None:
     seconds = []
     for _ in range(5):
-        start = time.perf_counter()
-        BlockPool(1_000_000)
-        seconds.append(time.perf_counter() - start)
+        start = time.process_time()  # of this process, however busy the machine is
+        BlockTables(1_000_000, 16)
+        seconds.append(time.process_time() - start)
     assert min(seconds) < 0.050
 
     tracemalloc.start()
     try:
-        pool = BlockPool(1_000_000)
+        tables = BlockTables(1_000_000, 16)
         num_bytes, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
     assert num_bytes < 60e6
-    assert list(pool.take(2)) == [0, 1]
+    tables.grow(1, 32)
+    assert list(tables.blocks(1)) == [0, 1]
