@@ -80,14 +80,11 @@ class LLM:
         **others: Any,
     ) -> None:
         check_other_arguments(others, LLM.__init__.__kwdefaults__ or {})
+        caching = enable_prefix_caching is not False
         config = EngineConfig(
             model=ModelConfig(str(model), tokenizer, revision, dtype, max_model_len),
             cache=CacheConfig(
-                block_size,
-                num_gpu_blocks_override,
-                kv_cache_memory_bytes,
-                kv_cache_dtype,
-                enable_prefix_caching is not False,
+                block_size, num_gpu_blocks_override, kv_cache_memory_bytes, kv_cache_dtype, caching
             ),
             scheduler=_scheduler_config(max_num_batched_tokens, max_num_seqs, scheduling_policy),
             backend=choice_of(Backend, "backend", backend),

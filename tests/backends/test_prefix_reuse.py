@@ -74,7 +74,8 @@ def test_hits_on_what_has_ended_and_on_what_runs(
         found = [outcome.num_cached_tokens for outcome in got]
         assert found[0] == found[-2] == 0
         assert found[1] == (69 if num_at_once == 1 else 64)
-        assert min(found[7], found[9]) >= 48
+        assert found[7] >= 64
+        assert found[9] == 48
     assert all(outcome.num_cached_tokens == 0 for outcome in wanted)
 
 
@@ -83,10 +84,11 @@ def test_hits_and_evictions_in_a_pool_that_is_too_small(
 ) -> None:
     """Preempted sequences come back to what is left of their own pages."""
     prompts = beginnings(model.spec.vocab_size)
-    got = serve(runner, prompts, PARAMS, max_num_seqs=6, max_num_batched_tokens=50, num_blocks=13)
+    params = replace(PARAMS, max_tokens=40)
+    got = serve(runner, prompts, params, max_num_batched_tokens=50, num_blocks=10)
     assert sum(outcome.num_preemptions for outcome in got) > 0
     assert sum(outcome.num_cached_tokens for outcome in got) > 0
-    assert_same(kind, got, cold(runner, prompts, PARAMS))
+    assert_same(kind, got, cold(runner, prompts, params))
 
 
 def test_a_conversation_goes_on_in_the_pages_of_its_answers(

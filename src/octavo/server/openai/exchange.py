@@ -123,16 +123,7 @@ def generation_request(
     params.verify(vocab_size=ready.vocab_size, max_logprobs=ready.max_logprobs)
     params = with_bad_words(params, model.assets.tokenizer)
     check_listed_ids(params, len(token_ids))
-    prompts: list[Prompt] = []
-    fitted: dict[int, SamplingParams] = {}
-    for position, ids in enumerate(token_ids):
-        check_not_empty(ids, position if len(token_ids) > 1 else None)
-        max_tokens = max_tokens_in_context(
-            params.max_tokens, len(ids), ready.max_model_len, default_max_tokens
-        )
-        if max_tokens not in fitted:  # making one walks all its lists
-            fitted[max_tokens] = replace(params, max_tokens=max_tokens)
-        prompts.append(Prompt(ids, fitted[max_tokens]))
+    prompts = _fitted(params, token_ids, ready.max_model_len, default_max_tokens)
     check_logprobs(
         params,
         sum(map(len, token_ids)),
@@ -158,6 +149,26 @@ def generation_request(
         beams=beam_search_params(body, longest),
         arrived=arrived,
     )
+
+
+def _fitted(
+    params: SamplingParams,
+    token_ids: Sequence[list[int]],
+    max_model_len: int,
+    default_max_tokens: int | None,
+) -> list[Prompt]:
+    """The prompts, each with the most tokens that it may generate."""
+    prompts: list[Prompt] = []
+    fitted: dict[int, SamplingParams] = {}
+    for position, ids in enumerate(token_ids):
+        check_not_empty(ids, position if len(token_ids) > 1 else None)
+        max_tokens = max_tokens_in_context(
+            params.max_tokens, len(ids), max_model_len, default_max_tokens
+        )
+        if max_tokens not in fitted:  # making one walks all its lists
+            fitted[max_tokens] = replace(params, max_tokens=max_tokens)
+        prompts.append(Prompt(ids, fitted[max_tokens]))
+    return prompts
 
 
 def response_id(prefix: str, body: GenerationBody, http_request: Request) -> str:
