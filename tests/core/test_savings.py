@@ -2,6 +2,7 @@
 
 import sys
 from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -38,7 +39,7 @@ def run(rig: Rig, requests: list[Request]) -> tuple[int, int]:
 
 @pytest.mark.parametrize("n", [2, 4, 6, 8])
 def test_parallel_samples_hold_the_prompt_once(n: int) -> None:
-    options = {"max_tokens": OUTPUT, "ignore_eos": True}
+    options: dict[str, Any] = {"max_tokens": OUTPUT, "ignore_eos": True}
     together = run(large_rig(), [make_request("a", prompt=PROMPT, n=n, **options)])
     requests = [make_request(f"{i}", prompt=PROMPT, seed=i, **options) for i in range(n)]
     apart = run(large_rig(prefix_caching=False), requests)
