@@ -67,12 +67,11 @@ def test_clients_with_the_same_instructions_compute_them_once_even_at_once() -> 
         for i in range(32)
     ]
     num_tokens, peak = run(large_rig(), requests)
-    shared = PROMPT // B * B
-    own = PROMPT - shared + 30 + 31
-    assert num_tokens <= shared + 32 * own
+    # Also what is common of the page in which they part: it is copied.
+    assert num_tokens == PROMPT + 32 * (30 + 31)
     pages_each = -(-(PROMPT + 30 + 31) // B) - PROMPT // B
     assert peak <= PROMPT // B + 32 * pages_each
-    assert [request.num_cached_tokens for request in requests] == [0] + [shared] * 31
+    assert [request.num_cached_tokens for request in requests] == [0] + [PROMPT] * 31
 
 
 def calls_to_admit(num_blocks: int, prompt_len: int, *, is_cached: bool) -> int:
