@@ -117,10 +117,10 @@ def test_a_prompt_that_comes_again_is_found(http: httpx.Client) -> None:
     usages = [http.post("/v1/completions", json=body).json()["usage"] for _ in range(2)]
     num_tokens = usages[0]["prompt_tokens"]
     found = [usage["prompt_tokens_details"]["cached_tokens"] for usage in usages]
-    assert found == [0, num_tokens - 1]
+    assert found[0] < 16 and found[1] == num_tokens - 1
     after = metric_values(http)
     for prefix in ("octavo_", "vllm:"):
-        for name, more in (("queries", 2 * num_tokens), ("hits", num_tokens - 1)):
+        for name, more in (("queries", 2 * num_tokens), ("hits", sum(found))):
             name = f"{prefix}prefix_cache_{name}_total[]"
             assert after[name] - before[name] == more, name
 
@@ -130,8 +130,8 @@ def test_a_stop_string_does_not_hide_what_was_found(http: httpx.Client) -> None:
     streamed = {"stream": True, "stream_options": {"include_usage": True}}
     for more, is_found in (({}, False), (streamed, True), ({}, True)):
         text = http.post("/v1/completions", json={**body, **more}).text
-        cached = [int(part) for part in re.findall(r'"cached_tokens":(\d+)', text)]
-        assert (cached[-1] > 0) == is_found
+        (cached,) = re.findall(r'"cached_tokens":(\d+)', text)
+        assert (int(cached) >= 16) == is_found
 
 
 def test_salts_keep_requests_apart(http: httpx.Client) -> None:
@@ -139,7 +139,7 @@ def test_salts_keep_requests_apart(http: httpx.Client) -> None:
     found = []
     for salt in ("a", "b", "a", None):
         usage = http.post("/v1/completions", json={**body, "cache_salt": salt}).json()["usage"]
-        found.append(usage["prompt_tokens_details"]["cached_tokens"] > 0)
+        found.append(usage["prompt_tokens_details"]["cached_tokens"] >= 16)
     assert found == [False, False, True, False]
 
 
@@ -149,7 +149,10 @@ def test_a_request_tells_what_it_cost_when_asked(http: httpx.Client) -> None:
     answer = http.post("/v1/completions", json={**body, "return_kv_usage": True}).json()
     cost = answer["usage"]["kv_cache"]
     num_tokens = answer["usage"]["prompt_tokens"]
-    assert cost["peak_blocks"] == num_tokens // 16 + 2  # the prompt's full pages once
+    shared = num_tokens // 16  # the prompt's full pages, once for both
+    own = -(-(num_tokens + 7) // 16) - shared
+    # Both say the same, so what they have filled becomes one page again.
+    assert shared + own < cost["peak_blocks"] <= shared + 2 * own
     assert cost["block_seconds"] > 0
     assert (cost["num_preemptions"], cost["num_recomputed_tokens"]) == (0, 0)
     chat = {

@@ -12,6 +12,7 @@ def round_params(search: BeamSearch, vocab_size: int) -> SamplingParams:
     """One token of one beam: what is wanted are the most likely ones in its place."""
     return SamplingParams(
         temperature=0.0,
+        seed=0,  # nothing is drawn: let none be taken from those of other requests
         max_tokens=1,
         ignore_eos=True,
         detokenize=False,
