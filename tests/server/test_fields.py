@@ -31,6 +31,8 @@ SHARED = [
     "repetition_penalty",
     "use_beam_search",
     "length_penalty",
+    "early_stopping",
+    "return_kv_usage",
     "stop_token_ids",
     "include_stop_str_in_output",
     "ignore_eos",
@@ -166,6 +168,11 @@ WRONG: dict[str, list[Any]] = {
     "response_format": ["text", {}, {"type": 5}],
     "best_of": [True, "2"],
     "model": [5, ["tiny"]],
+    "use_beam_search": [0, "true"],
+    "length_penalty": [True, "1"],
+    "early_stopping": [5, []],
+    "cache_salt": [5, "", "x" * 257],
+    "return_kv_usage": [1, "yes"],
 }
 
 
