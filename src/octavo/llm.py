@@ -14,6 +14,7 @@ from octavo.config import (
     ModelConfig,
     SchedulerConfig,
     SchedulingPolicy,
+    SpeculationConfig,
     choice_of,
 )
 from octavo.core.beam_search import BeamSearch, BeamSearchParams
@@ -77,21 +78,22 @@ class LLM:
         chat_template: str | None = None,
         num_threads: int | None = None,
         backend: str = "native",
+        speculation: bool | None = None,
+        speculative_config: Mapping[str, Any] | None = None,
         **others: Any,
     ) -> None:
         check_other_arguments(others, LLM.__init__.__kwdefaults__ or {})
-        caching = enable_prefix_caching is not False
         config = EngineConfig(
             model=ModelConfig(str(model), tokenizer, revision, dtype, max_model_len),
             cache=CacheConfig(
-                block_size, num_gpu_blocks_override, kv_cache_memory_bytes, kv_cache_dtype, caching
+                block_size, num_gpu_blocks_override, kv_cache_memory_bytes, kv_cache_dtype, enable_prefix_caching is not False,
             ),
             scheduler=_scheduler_config(max_num_batched_tokens, max_num_seqs, scheduling_policy),
+            speculation=speculation,
+            speculative_config=_speculation_config(speculative_config),
             backend=choice_of(Backend, "backend", backend),
-            num_threads=num_threads,
-            seed=seed,
-            max_logprobs=max_logprobs,
-        )
+            num_threads=num_threads, seed=seed, max_logprobs=max_logprobs,
+        )  # fmt: skip
         self._built: BuiltEngine = build_engine(config)
         path = self._built.model.path
         self._tokenizer = load_tokenizer(path if tokenizer is None else Path(tokenizer))
@@ -99,8 +101,7 @@ class LLM:
         self._default_params = default_sampling_params(
             generation_config, override_generation_config, self._built.model.generation.sampling
         )
-        self._seeds = SeedSource(seed)
-        self._num_requests = 0
+        self._seeds, self._num_requests = SeedSource(seed), 0
         self._lock = threading.Lock()
         self._ended: str | None = None
 
@@ -299,6 +300,10 @@ def _scheduler_config(
         choice_of(SchedulingPolicy, "scheduling_policy", policy),
         NO_QUEUE_LIMIT,
     )
+
+
+def _speculation_config(options: Mapping[str, Any] | None) -> SpeculationConfig | None:
+    return None if options is None else SpeculationConfig.of_vllm(options)
 
 
 def _refuse_lora(lora_request: object) -> None:

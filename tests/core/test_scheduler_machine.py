@@ -15,14 +15,17 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from octavo.config import SchedulingPolicy
+from octavo.config import SchedulingPolicy, SpeculationConfig
 from octavo.core.request import FinishReason, Request
 from octavo.core.step import StepPlan
 from octavo.errors import CapacityError, ContextLengthError, InvalidParameterError, UserError
-from support.fake_runner import logprobs_of
+from support.fake_runner import Choose, echo, hashed, logprobs_of
 from support.scheduling import Rig, expected_outputs, make_request
 
 MAX_MODEL_LEN = 40
+SPECULATION = SpeculationConfig()
+GUESSY = SpeculationConfig(num_speculative_tokens=20, prompt_lookup_min=1)
+"""Many and long guesses."""
 
 Params = dict[str, object]
 
@@ -59,6 +62,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         max_num_seqs=st.integers(1, 8),
         policy=st.sampled_from(SchedulingPolicy),
         prefix_caching=st.sampled_from([True, True, True, False]),
+        model=st.sampled_from([(hashed, None), (echo, None), (echo, SPECULATION), (echo, GUESSY)]),
     )
     def open(
         self,
@@ -68,6 +72,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         max_num_seqs: int,
         policy: SchedulingPolicy,
         prefix_caching: bool,
+        model: tuple[Choose, SpeculationConfig | None],
     ) -> None:
         num_blocks = num_slots // block_size
         self.num_slots = num_blocks * block_size
@@ -81,6 +86,8 @@ class SchedulerMachine(RuleBasedStateMachine):
             policy=policy,
             end_token_ids=(0, 1),
             prefix_caching=prefix_caching,
+            choose=model[0],
+            speculation=model[1],
         )
         self.requests: list[Request] = []
         self.aborted: set[str] = set()
@@ -193,9 +200,14 @@ class SchedulerMachine(RuleBasedStateMachine):
                 self.check_sequences(request)
                 self.check_prompt_logprobs(request)
 
+    def whole_answer(self, request: Request) -> dict[int, tuple[list[int], FinishReason]]:
+        return expected_outputs(
+            request, max_model_len=MAX_MODEL_LEN, end_token_ids=(0, 1), choose=self.rig.choose
+        )
+
     def check_aborted(self, request: Request) -> None:
         outcome = self.rig.log[request.request_id]
-        whole = expected_outputs(request, max_model_len=MAX_MODEL_LEN, end_token_ids=(0, 1))
+        whole = self.whole_answer(request)
         assert set(outcome.finish_reasons) == set(whole)
         assert FinishReason.ABORT in outcome.finish_reasons.values()
         for index, tokens in outcome.token_ids.items():
@@ -206,7 +218,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         name = request.request_id
         indices = [i for i in range(request.params.n) if (name, i) in self.aborted_sequences]
         outcome = self.rig.log[name]
-        whole = expected_outputs(request, max_model_len=MAX_MODEL_LEN, end_token_ids=(0, 1))
+        whole = self.whole_answer(request)
         for index in indices:
             tokens = outcome.token_ids[index]
             assert tokens == whole[index][0][: len(tokens)]

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from octavo.core.block_tables import BlockTables
+from octavo.core.block_tables import BlockTables, PrefixMatch
 from octavo.core.request import Request
-from octavo.core.sequence import Sequence
+from octavo.core.sequence import RankedSequences, Sequence
 from octavo.errors import CapacityError, ContextLengthError, InvalidParameterError, PromptError
 
 
@@ -30,6 +30,47 @@ class Shortage(NamedTuple):
 
     num_seats: int
     num_blocks: int
+
+
+@dataclass(slots=True)
+class Demand:
+    """What the running sequences take to catch up, counted once a step and kept while others join them.
+
+    Upper bounds that are cheap; who comes close to one counts exactly, with the functions below.
+    """
+
+    num_sequences: int
+    num_seats: int
+    num_tokens: int
+    """Known tokens that are not computed."""
+
+    @classmethod
+    def of(cls, running: Iterable[Sequence]) -> "Demand":
+        """Of all of these."""
+        num_sequences = num_seats = num_tokens = 0
+        for sequence in running:
+            num_sequences += 1
+            num_seats += sequence.num_seats
+            num_tokens += len(sequence.token_ids) - sequence.num_computed
+        return cls(num_sequences, num_seats, num_tokens)
+
+    def add(self, sequence: Sequence) -> None:
+        """One more runs."""
+        self.num_sequences += 1
+        self.num_seats += sequence.num_seats
+        self.num_tokens += len(sequence.token_ids) - sequence.num_computed
+
+    def most_blocks(self, block_size: int) -> int:
+        """No more blocks than this are taken: each sequence may begin a block and copy one that it shares."""
+        return self.num_tokens // block_size + 2 * self.num_sequences
+
+    def leaves_room_for(self, candidate: Sequence, tables: BlockTables, limits: Limits) -> bool:
+        """Whether `shortage_of` is sure to find none, and a block more is left."""
+        num_blocks = tables.blocks_for(len(candidate.token_ids)) + self.num_seats
+        return (
+            self.num_seats + candidate.num_seats <= limits.max_num_seqs
+            and num_blocks + self.most_blocks(tables.block_size) < tables.num_available
+        )
 
 
 def check_request(request: Request, limits: Limits, tables: BlockTables) -> None:
@@ -64,17 +105,41 @@ def check_request(request: Request, limits: Limits, tables: BlockTables) -> None
         )
 
 
-def tokens_left_for(candidate: Sequence, running: Iterable[Sequence], limits: Limits) -> int:
+def tokens_left_for(
+    candidate: Sequence, running: RankedSequences, demand: Demand, limits: Limits
+) -> int:
     """Tokens of this step that those who go before a waiting sequence leave to it.
 
     These are all decoding sequences, and the longer pieces of those with a better rank.
     """
     left = limits.max_num_batched_tokens
+    if not running or running.worst.rank < candidate.rank:
+        return left - demand.num_tokens  # all others go first
     for sequence in running:
         pending = sequence.num_pending
         if pending == 1 or sequence.rank < candidate.rank:
             left -= pending
     return left
+
+
+def fitting(
+    candidate: Sequence,
+    match: PrefixMatch,
+    demand: Demand,
+    running: RankedSequences,
+    tables: BlockTables,
+    limits: Limits,
+) -> PrefixMatch | None:
+    """What a waiting sequence may use of its match, if there are blocks and seats for the rest; else None."""
+    if demand.leaves_room_for(candidate, tables, limits):
+        return match
+    if demand.num_seats + candidate.num_seats > limits.max_num_seqs:
+        return None
+    shortage = shortage_of(candidate, running, tables, limits, num_shared=match.num_live)
+    if shortage.num_blocks < 0:
+        return match
+    # Where nothing is left there is no room for what a copy is made from.
+    return match.without_tail(tables.block_size) if shortage.num_blocks == 0 else None
 
 
 def shortage_of(

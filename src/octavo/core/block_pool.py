@@ -74,6 +74,10 @@ class BlockPool:
         """Whether this block stays for reuse when nobody references it."""
         return self._is_kept[block] != 0
 
+    def is_private(self, block: BlockId) -> bool:
+        """Whether this referenced block has one owner and nobody else may find it: that one may write to it."""
+        return self._ref_counts[block] == 1 and not self._is_kept[block]
+
     def take(self, count: int, *, after: BlockId | None = None) -> "array[int]":
         """Reference `count` blocks for a new owner, who may hold block `after` just before them.
 

@@ -112,7 +112,7 @@ class BlockTables:
         return -(-num_tokens // self.block_size)
 
     def blocks(self, seq_id: SeqId) -> "array[int]":
-        """The block table of a sequence that has one. Read only; it changes with the next `grow`."""
+        """The block table of a sequence that has one. Read only; never changes: who grows gets a new one."""
         return self._tables[seq_id].blocks
 
     def num_tokens(self, seq_id: SeqId) -> int:
@@ -158,6 +158,15 @@ class BlockTables:
         table = self._tables.get(seq_id)
         if table is None:
             table = _Table()
+        elif (
+            # Nearly always: it ends in a block that it holds already, and alone.
+            table.num_tokens < num_tokens <= len(table.blocks) * self.block_size
+            and self._pool.is_private(table.blocks[-1])
+        ):
+            self._num_slots_used += num_tokens - table.num_tokens
+            self._fill[table.blocks[-1]] += num_tokens - table.num_tokens
+            table.num_tokens = num_tokens
+            return None
         assert num_tokens >= table.num_tokens, f"{num_tokens} is less than {table.num_tokens}"
         must_copy = self._must_copy(table, num_tokens)
         num_new = -(-num_tokens // self.block_size) - len(table.blocks)
@@ -173,10 +182,29 @@ class BlockTables:
             taken = self._pool.take(num_new, after=last)
             for block in taken:
                 self._fill[block] = 0
-            table.blocks.extend(taken)
+            table.blocks = table.blocks + taken
             self._num_entries += num_new
         self._fill_slots(table, num_tokens)
         return copy
+
+    def shrink(self, seq_id: SeqId, num_tokens: int) -> None:
+        """Let a sequence hold its first `num_tokens` tokens only, as if the last `grow` had not gone further."""
+        table = self._tables[seq_id]
+        assert num_tokens <= table.num_tokens, f"{num_tokens} is more than {table.num_tokens}"
+        num_blocks = self.blocks_for(num_tokens)
+        surplus = table.blocks[num_blocks:]
+        if surplus:
+            assert all(map(self._pool.is_private, surplus)), (
+                f"sequence {seq_id} gives up shared blocks"
+            )
+            self._release(surplus)
+            table.blocks = table.blocks[:num_blocks]
+            self._num_entries -= len(surplus)
+        last, fill = table.blocks[-1], num_tokens - (num_blocks - 1) * self.block_size
+        if fill < self._fill[last]:
+            assert self._pool.is_private(last), f"sequence {seq_id} gives up shared slots"
+            self._set_fill(last, fill)
+        table.num_tokens = num_tokens
 
     def fork(self, parent: SeqId, child: SeqId) -> None:
         """Give a new sequence all blocks of another. Takes no block: the two share them."""
@@ -237,6 +265,7 @@ class BlockTables:
                 self._keep(block, self.cache.add(parent, tokens, block, key))
             elif twin != block:
                 self._add_references((twin,))
+                table.blocks = table.blocks[:]  # a plan may hold the old one
                 table.blocks[number] = twin
                 self._release((block,))
             chain.num_published = number + 1
@@ -296,23 +325,22 @@ class BlockTables:
         """Whether growing writes to a block that others hold or may find."""
         if table.num_tokens % self.block_size == 0 or num_tokens <= table.num_tokens:
             return False
-        last = table.blocks[-1]
-        return self._pool.ref_count(last) > 1 or self._pool.is_kept(last)
+        return not self._pool.is_private(table.blocks[-1])
 
     def _make_last_block_private(self, table: _Table) -> BlockCopy:
-        shared = table.blocks.pop()
-        before = table.blocks[-1] if table.blocks else None
-        (private,) = self._pool.take(1, after=before)
-        self._fill[private] = 0
-        if self._pool.ref_count(shared) == 1:
-            self._copied_from.append(
-                shared
-            )  # until the step is planned, or the copy might lose its source
+        shared = table.blocks[-1]
+        before = table.blocks[-2] if len(table.blocks) > 1 else None
+        private = self._pool.take(1, after=before)
+        self._fill[private[0]] = 0
+        if (
+            self._pool.ref_count(shared) == 1
+        ):  # only the cache has it: keep it until the step is planned
+            self._copied_from.append(shared)
         else:
             self._pool.release((shared,))
-        table.blocks.append(private)
+        table.blocks = table.blocks[:-1] + private
         self.num_copies += 1
-        return BlockCopy(src=shared, dst=private)
+        return BlockCopy(src=shared, dst=private[0])
 
     def _match_tail(
         self, chain: PrefixChain, token_ids: "array[int]", start: int, limit: int
@@ -329,7 +357,7 @@ class BlockTables:
     def _hold(self, seq_id: SeqId, blocks: "array[int]", num_tokens: int) -> None:
         assert seq_id not in self._tables, f"sequence {seq_id} has a table already"
         self._add_references(blocks)
-        self._tables[seq_id] = _Table(blocks[:], num_tokens)
+        self._tables[seq_id] = _Table(blocks, num_tokens)
         self._num_entries += len(blocks)
 
     def _add_references(self, blocks: Iterable[BlockId]) -> None:

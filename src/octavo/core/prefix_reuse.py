@@ -97,7 +97,7 @@ class PrefixReuse:
             child.chain = parent.chain.fork()
 
     def discard(self, sequence: Sequence) -> None:
-        """The last step of a running sequence went wrong: nobody is to find what it computed there."""
+        """A sequence has failed: nobody is to find what it computed in its last step."""
         if sequence.chain is not None:
             self._retract(sequence, sequence.chain)
             sequence.chain = None

@@ -5,18 +5,22 @@ computed catch up with known, within the step's budget of tokens. Chunked prefil
 again after a preemption are all this one rule.
 """
 
-from collections.abc import Collection, Iterator
+from array import array
+from collections.abc import Mapping
 
-from octavo.config import SchedulingPolicy
+from octavo.config import SchedulingPolicy, SpeculationConfig
 from octavo.core.admission import (
+    Demand,
     Limits,
     blocks_to_catch_up,
     check_request,
+    fitting,
     shortage_of,
     tokens_left_for,
 )
 from octavo.core.block_pool import IntegrityError
-from octavo.core.block_tables import BlockTables, PrefixMatch
+from octavo.core.block_tables import BlockTables
+from octavo.core.budget import share_budget
 from octavo.core.events import (
     Event,
     PromptEvent,
@@ -29,9 +33,22 @@ from octavo.core.preemption import give_up_blocks, victims_of_growth, victims_of
 from octavo.core.prefix_reuse import PrefixReuse
 from octavo.core.request import FinishReason, Request, StopRule
 from octavo.core.sequence import RankedSequences, Sequence, SequenceStatus
-from octavo.core.step import BlockCopy, SampledToken, SeqId, SeqStep, StepPlan, StepResult
+from octavo.core.speculation import SpeculationCounts, Speculator
+from octavo.core.step import (
+    NOTHING,
+    BlockCopy,
+    SeqId,
+    SeqStep,
+    StepPlan,
+    StepResult,
+    TokenLogprobs,
+    maker,
+)
 from octavo.core.usage import KvUsage
 from octavo.errors import InvalidParameterError, RequestFailedError
+
+_seq_step = maker(SeqStep)
+_token_event = maker(TokenEvent)
 
 
 class Scheduler:
@@ -52,12 +69,15 @@ class Scheduler:
         policy: SchedulingPolicy,
         end_token_ids: frozenset[int],
         prefix_caching: bool = True,
+        speculation: SpeculationConfig | None = None,
     ) -> None:
+        """`speculation`: None for a token of each sequence in a step."""
         self._tables = tables
         self._prefixes = PrefixReuse(tables, enabled=prefix_caching)
         self._limits = Limits(max_num_batched_tokens, max_num_seqs, max_model_len)
         self._policy = policy
         self._end_token_ids = end_token_ids
+        self._speculator = None if speculation is None else Speculator(speculation)
         self._requests: dict[str, Request] = {}
         self._sequences: dict[SeqId, Sequence] = {}
         self._waiting = RankedSequences()
@@ -104,6 +124,11 @@ class Scheduler:
         """Blocks that an open request holds now; one that several of its sequences hold counts once. O(blocks)."""
         sequences = self._requests[request_id].sequences
         return self._tables.num_held_by(sequence.seq_id for sequence in sequences)
+
+    @property
+    def speculation(self) -> SpeculationCounts:
+        """How much has been guessed, and how much of it was right."""
+        return SpeculationCounts() if self._speculator is None else self._speculator.counts
 
     def add(self, request: Request) -> None:
         """Accept a request, or raise the UserError that says why it can never run; then nothing has changed."""
@@ -156,16 +181,28 @@ class Scheduler:
         First everything is decided, then blocks are taken: in between, none is given back. So no sequence is
         both planned and preempted, and no block is both source and destination of the step's copies.
         """
-        self._make_room_to_grow()
-        self._admit()
+        demand = self._make_room_to_grow()
+        demand = self._admit(demand)
+        shares = share_budget(self._running, self._requests, self._limits.max_num_batched_tokens)
+        guesses = self._guess(shares, demand)
         steps: list[SeqStep] = []
         copies: list[BlockCopy] = []
-        for sequence, num_tokens in self._share_budget():
-            stop = sequence.num_computed + num_tokens
-            copy = self._tables.grow(sequence.seq_id, stop)
+        grow, blocks = self._tables.grow, self._tables.blocks
+        for sequence, num_tokens in shares:
+            seq_id, start, known = sequence.seq_id, sequence.num_computed, sequence.token_ids
+            stop = start + num_tokens
+            guess = guesses.get(seq_id) if guesses else None
+            copy = grow(seq_id, stop if guess is None else stop + len(guess))
             if copy is not None:
                 copies.append(copy)
-            steps.append(self._seq_step(sequence, stop))
+            if start < sequence.prompt_len or guess is not None:
+                steps.append(self._seq_step(sequence, stop, guess or NOTHING))
+            else:
+                sampling = sequence.sampling if stop == len(known) else ()
+                token_ids, table = known[start:stop], blocks(seq_id)
+                steps.append(
+                    _seq_step((seq_id, token_ids, start, table, sampling, 0, known, None, NOTHING))
+                )
         self._tables.settle()
         self._num_steps += 1
         return StepPlan(self._num_steps, tuple(steps), tuple(copies))
@@ -174,23 +211,29 @@ class Scheduler:
         """Take over what a runner made of the last plan. Rows of requests that ended meanwhile are ignored."""
         assert plan.step_id == self._num_steps, f"step {plan.step_id} is not the last scheduled"
         events: list[Event] = []
-        first = 0
+        is_plain = not (result.errors or result.logprobs)
+        first = last = 0
         for step in plan.seqs:
-            tokens = result.tokens[first : first + len(step.samples)]
-            first += len(step.samples)
+            first, last = last, last + len(step.sampling) * (step.num_drafts + 1)
             sequence = self._sequences.get(step.seq_id)
             if sequence is None:
                 continue
-            sequence.num_computed = step.start + len(step.token_ids)
+            sequence.num_computed = step.start + len(step.token_ids) - step.num_drafts
             if step.num_prompt_logprobs is not None:
                 known = self._requests[sequence.request_id].prompt_logprobs
                 assert known is not None, f"{sequence.request_id} did not ask for prompt logprobs"
                 known.extend(result.prompt_logprobs[step.seq_id])
-            if tokens:
-                self._receive(sequence, tokens, events)
+            if is_plain and last == first + 1 and step.start >= sequence.prompt_len:  # nearly all
+                if sequence.num_computed % self._tables.block_size == 0:
+                    self._prefixes.publish(sequence)
+                request = self._requests[sequence.request_id]
+                self._append(sequence, request, result.token_ids[first], None, events)
+            elif last > first:
+                self._receive(sequence, step, result, first, events)
             else:
                 self._prefixes.publish(sequence)
-        assert first == len(result.tokens), f"{len(result.tokens)} tokens for {first} samples"
+        num_tokens = len(result.token_ids)
+        assert last == num_tokens, f"{num_tokens} tokens for {last} samples"
         return events
 
     def reset_prefix_cache(self) -> bool:
@@ -218,55 +261,58 @@ class Scheduler:
 
     # schedule
 
-    def _make_room_to_grow(self) -> None:
+    def _make_room_to_grow(self) -> Demand:
+        """Preempt sequences until all that run can compute what they know. Returns what those take."""
+        demand = Demand.of(self._running)
+        if demand.most_blocks(self._tables.block_size) <= self._tables.num_available:
+            return demand
         num_blocks = blocks_to_catch_up(self._running, self._tables) - self._tables.num_available
-        if num_blocks > 0:
-            for victim in victims_of_growth(self._running, self._tables, num_blocks):
-                self._preempt(victim)
+        if num_blocks <= 0:
+            return demand
+        for victim in victims_of_growth(self._running, self._tables, num_blocks):
+            self._preempt(victim)
+        return Demand.of(self._running)
 
-    def _admit(self) -> None:
+    def _admit(self, demand: Demand) -> Demand:
         """Let waiting sequences in, in order of rank, while there is room for the first of them.
 
-        Only those are passed over who wait for what another is computing.
+        Only those are passed over who wait for what another is computing. Takes and returns what all running
+        sequences need.
         """
-        place = 0
+        running, limits, place = self._running, self._limits, 0
         while place < len(self._waiting):
             candidate = self._waiting[place]
-            if tokens_left_for(candidate, self._running, self._limits) <= 0:
-                return
+            if tokens_left_for(candidate, running, demand, limits) <= 0:
+                break
             request = self._requests[candidate.request_id]
-            match = self._prefixes.match(candidate, request)
-            if match is None:
+            found = self._prefixes.match(candidate, request)
+            if found is None:
                 place += 1
                 continue
-            match = self._make_room(candidate, match)
+            match = fitting(candidate, found, demand, running, self._tables, limits)
             if match is None:
-                return
+                if not self._make_way(candidate, demand):
+                    break
+                demand = Demand.of(self._running)
+                match = found.without_tail(self._tables.block_size)
             self._waiting.remove(candidate)
             self._prefixes.enter(candidate, request, match)
             request.num_recomputed_tokens += max(0, candidate.num_lost - candidate.num_computed)
             self._run(candidate)
+            demand.add(candidate)
+        return demand
 
-    def _make_room(self, candidate: Sequence, match: PrefixMatch) -> PrefixMatch | None:
-        """See that there are blocks and a seat; others of a worse class may have to make way.
-
-        Returns what the candidate may use of its match; None: it has to wait.
-        """
-        limits, running, tables = self._limits, self._running, self._tables
-        shortage = shortage_of(candidate, running, tables, limits, num_shared=match.num_live)
-        if shortage.num_seats <= 0 and shortage.num_blocks < 0:
-            return match
-        match = match.without_tail(tables.block_size)  # a copy's source takes up a block too
-        if shortage.num_seats <= 0 and shortage.num_blocks == 0:
-            return match
-        # Those that make way may be the ones that share with it.
-        shortage = shortage_of(candidate, running, tables, limits)
-        victims = victims_of_priority(candidate, shortage, running, tables)
-        if victims is None:
-            return None
-        for victim in victims:
+    def _make_way(self, candidate: Sequence, demand: Demand) -> bool:
+        """Preempt those of a worse class who hold what a waiting sequence lacks. False: it has to wait."""
+        num_seats = demand.num_seats + candidate.num_seats - self._limits.max_num_seqs
+        if num_seats > 0 and self._running.worst.rank.priority <= candidate.rank.priority:
+            return False
+        # They may be the ones that it shares blocks with: none count as shared.
+        shortage = shortage_of(candidate, self._running, self._tables, self._limits)
+        victims = victims_of_priority(candidate, shortage, self._running, self._tables)
+        for victim in victims or ():
             self._preempt(victim)
-        return match
+        return victims is not None
 
     def _preempt(self, victim: Sequence) -> None:
         self._prefixes.leave(victim)
@@ -280,38 +326,38 @@ class Scheduler:
         sequence.status = SequenceStatus.RUNNING
         self._running.add(sequence)
 
-    def _share_budget(self) -> Iterator[tuple[Sequence, int]]:
-        """How many tokens each sequence computes in this step.
+    def _guess(
+        self, shares: list[tuple[Sequence, int]], demand: Demand
+    ) -> Mapping[SeqId, "array[int]"]:
+        """Guesses for sequences that decode, where tokens and free blocks are left after all that has to be done."""
+        speculator = self._speculator
+        if speculator is None or len(shares) >= speculator.max_tokens:
+            return {}
+        num_tokens = sum(count for _, count in shares)
+        num_blocks = demand.most_blocks(self._tables.block_size) + speculator.max_tokens
+        if num_tokens >= speculator.max_tokens or num_blocks > self._tables.num_available:
+            return {}
+        candidates = [
+            (sequence, self._requests[sequence.request_id].num_tokens_left(sequence))
+            for sequence, _ in shares
+            if sequence.num_pending == 1 and sequence.num_seats == 1
+        ]
+        return speculator.guess(candidates, num_tokens, self._limits.max_num_batched_tokens)
 
-        Those that need a single token go first, so that no long prompt makes a decoding sequence wait.
-        """
-        budget = self._limits.max_num_batched_tokens
-        longer: list[Sequence] = []
-        for sequence in self._running:
-            if sequence.num_pending > 1:
-                longer.append(sequence)
-            elif budget > 0:
-                budget -= 1
-                yield sequence, 1
-        for sequence in longer:
-            if budget == 0:
-                return
-            chunk = self._requests[sequence.request_id].chunk_len(sequence, budget)
-            budget -= chunk
-            yield sequence, chunk
-
-    def _seq_step(self, sequence: Sequence, stop: int) -> SeqStep:
-        """Compute the tokens up to position `stop`; the last known one gives the logits to draw from."""
-        request = self._requests[sequence.request_id]
+    def _seq_step(self, sequence: Sequence, stop: int, guess: "array[int]") -> SeqStep:
+        """Compute the tokens up to position `stop`; the last known one and all guesses give logits to draw from."""
         start = sequence.num_computed
-        token_ids = sequence.token_ids
+        known = sequence.token_ids
+        request = self._requests[sequence.request_id]
         targets = request.prompt_targets(start, stop)
         return SeqStep(
             sequence.seq_id,
-            token_ids[start:stop],
+            known[start:stop] + guess,
             start,
-            self._tables.blocks(sequence.seq_id)[:],
-            request.samples_for(sequence) if stop == len(token_ids) else (),
+            self._tables.blocks(sequence.seq_id),
+            sequence.sampling if stop == len(known) else (),
+            len(guess),
+            known,
             request.params.prompt_logprobs if targets else None,
             targets,
         )
@@ -319,15 +365,15 @@ class Scheduler:
     # commit
 
     def _receive(
-        self, sequence: Sequence, tokens: Collection[SampledToken], events: list[Event]
+        self, sequence: Sequence, step: SeqStep, result: StepResult, first: int, events: list[Event]
     ) -> None:
-        """Give the tokens drawn from one row of logits to their sequences."""
+        """Give the tokens that a step drew, from draw `first` on, to their sequences."""
         request = self._requests[sequence.request_id]
-        for token in tokens:
-            if token.error is not None:
-                self._prefixes.discard(sequence)
-                events += self._end_early(request, FinishReason.ERROR, error=token.error)
-                return
+        if result.errors:
+            for draw in range(first, first + len(step.sampling)):
+                if draw in result.errors:
+                    events += self._fail(request, result.errors[draw])
+                    return
         self._prefixes.publish(sequence)
         if sequence.num_outputs == 0:
             events.append(PromptEvent(request.request_id, request.num_cached_tokens or 0))
@@ -335,14 +381,44 @@ class Scheduler:
             values = tuple(request.prompt_logprobs)
             request.prompt_logprobs = None
             events.append(PromptLogprobsEvent(request.request_id, values))
+        if step.num_drafts:
+            self._accept(sequence, step, result, first, events)
+            return
         if sequence.num_seats > 1:
             self._fork(sequence, request)
-        for token in tokens:
-            self._append(self._sequences[token.seq_id], request, token, events)
+        for draw, sampling in enumerate(step.sampling, first):
+            receiver = self._sequences[sampling.seq_id]
+            logprobs = result.logprobs.get(draw)
+            self._append(receiver, request, result.token_ids[draw], logprobs, events)
+
+    def _accept(
+        self, sequence: Sequence, step: SeqStep, result: StepResult, first: int, events: list[Event]
+    ) -> None:
+        """Take the tokens drawn after guesses that were right, and the one that shows the first to be wrong."""
+        assert self._speculator is not None
+        request = self._requests[sequence.request_id]
+        guess = step.token_ids[-step.num_drafts :]
+        num_right = 0
+        while sequence.status is SequenceStatus.RUNNING:
+            draw = first + num_right
+            if draw in result.errors:
+                events += self._fail(request, result.errors[draw])
+                break
+            token_id, logprobs = result.token_ids[draw], result.logprobs.get(draw)
+            self._append(sequence, request, token_id, logprobs, events)
+            if num_right == len(guess) or token_id != guess[num_right]:
+                break
+            num_right += 1
+        self._speculator.learn(step.seq_id, len(guess), num_right)
+        if sequence.status is SequenceStatus.RUNNING:
+            sequence.num_computed += num_right
+            self._tables.shrink(step.seq_id, sequence.num_computed)
+            self._prefixes.publish(sequence)
 
     def _fork(self, first: Sequence, request: Request) -> None:
         """The prompt is computed: from here on each sequence of the request is scheduled for itself."""
         first.num_seats = 1
+        first.sampling = first.sampling[:1]
         for follower in request.sequences[1:]:
             self._tables.fork(first.seq_id, follower.seq_id)
             follower.num_computed = first.num_computed
@@ -350,26 +426,32 @@ class Scheduler:
             self._run(follower)
 
     def _append(
-        self, sequence: Sequence, request: Request, token: SampledToken, events: list[Event]
+        self,
+        sequence: Sequence,
+        request: Request,
+        token_id: int,
+        logprobs: TokenLogprobs | None,
+        events: list[Event],
     ) -> None:
-        finish_reason, stop_reason = request.stop_rule.finish_after(
-            token.token_id, sequence.num_outputs
-        )
-        sequence.append(token.token_id)
+        sequence.append(token_id)
+        rule = request.stop_rule
+        num_outputs = len(sequence.token_ids) - sequence.prompt_len
+        finish_reason, stop_reason = rule.finish_after(token_id, num_outputs - 1)
+        index = sequence.rank.sample_index
         events.append(
-            TokenEvent(
-                request.request_id,
-                sequence.rank.sample_index,
-                token.token_id,
-                token.logprobs,
-                finish_reason,
-                stop_reason,
+            _token_event(
+                (request.request_id, index, token_id, logprobs, finish_reason, stop_reason)
             )
         )
         if finish_reason is not None:
             self._finish(sequence)
             if request.is_finished:
                 events.append(self._close(request))
+
+    def _fail(self, request: Request, error: str) -> list[Event]:
+        for sequence in request.sequences:
+            self._prefixes.discard(sequence)
+        return self._end_early(request, FinishReason.ERROR, error=error)
 
     def _end_early(
         self, request: Request, reason: FinishReason, *, error: str | None = None
@@ -392,6 +474,8 @@ class Scheduler:
         elif sequence.status is SequenceStatus.WAITING:
             self._waiting.remove(sequence)
         self._tables.free(sequence.seq_id)
+        if self._speculator is not None:
+            self._speculator.forget(sequence.seq_id)
         del self._sequences[sequence.seq_id]
         sequence.status = SequenceStatus.FINISHED
 

@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from octavo.core.prefix_cache import Key, PrefixChain
-from octavo.core.step import SeqId
+from octavo.core.step import Sampling, SeqId
 
 
 class Rank(NamedTuple):
@@ -44,11 +44,12 @@ class Sequence:
     seq_id: SeqId
     request_id: str
     rank: Rank
-    seed: int
-    """Of this sequence, unsigned 64 bits."""
     token_ids: "array[int]"
     """Known tokens: the prompt, then what was generated. Grows only at the end."""
     prompt_len: int = field(init=False)
+    sampling: tuple[Sampling, ...] = ()
+    """Who draws from the logits of its last known token: the sequence itself or, while all sequences of the request
+    still share its prompt, each of them."""
     num_seats: int = 1
     """Sequences that it will be once its prompt is computed: it must be admitted as that many."""
     num_computed: int = 0
@@ -82,7 +83,7 @@ class Sequence:
         self.token_ids.append(token_id)
 
 
-_rank = attrgetter("rank")
+_rank = attrgetter("rank")  # C, where a lambda would be a call of Python
 
 
 class RankedSequences:
@@ -92,6 +93,11 @@ class RankedSequences:
 
     def __init__(self) -> None:
         self._ranked: list[Sequence] = []
+
+    @property
+    def worst(self) -> Sequence:
+        """The last; there must be one."""
+        return self._ranked[-1]
 
     def add(self, sequence: Sequence) -> None:
         """Put a sequence at its place."""

@@ -25,6 +25,7 @@ from octavo.engine.messages import (
     StepOutputs,
     Submit,
     TokenLogprob,
+    merged,
 )
 from octavo.engine.prompts import check_token_ids
 from octavo.engine.stats import StatsCounter
@@ -94,11 +95,11 @@ class Engine:
     def abort(self, request_ids: Iterable[str]) -> StepOutputs:
         """End these requests now. Ids of requests that have ended already are skipped."""
         events = [event for name in request_ids for event in self._scheduler.abort(name)]
-        return self._outputs(events)
+        return self.outputs(events)
 
     def abort_sequence(self, request_id: str, index: int) -> StepOutputs:
         """End one sequence now. One that has ended already is skipped."""
-        return self._outputs(self._scheduler.abort_sequence(request_id, index))
+        return self.outputs(self._scheduler.abort_sequence(request_id, index))
 
     def abort_all(self) -> StepOutputs:
         """End every open request now."""
@@ -114,7 +115,7 @@ class Engine:
         seconds = time.perf_counter() - start
         self._stats.count_step(seconds)
         self._accounts.end_step(seconds)
-        return self._outputs(events)
+        return self.outputs(events)
 
     def fail(self, reason: str) -> StepOutputs:
         """The last word on every open request, after the runner has failed. The engine is of no use afterwards."""
@@ -137,15 +138,20 @@ class Engine:
         """Give back the runner's threads and memory."""
         self._runner.close()
 
-    def _outputs(self, events: Iterable[Event]) -> StepOutputs:
+    def outputs(self, events: Iterable[Event]) -> StepOutputs:
+        """What the front end is told of these events of the scheduler, each of which comes here once."""
         sequences: list[SequenceOutput] = []
         ends: list[RequestEnd] = []
         prompt_logprobs: list[PromptLogprobs] = []
         prompts: list[PromptComputed] = []
+        last: SequenceOutput | None = None
         for event in events:
             if isinstance(event, TokenEvent):
-                self._stats.count_token()
-                sequences.append(_token_output(event))
+                output = _token_output(event)
+                if last and (last.request_id, last.index) == (output.request_id, output.index):
+                    output = merged(sequences.pop(), output)
+                sequences.append(output)
+                last = output
             elif isinstance(event, RequestEndEvent):
                 del self._open[event.request_id]
                 ends.append(_request_end(event, self._accounts.close(event.request_id)))
@@ -160,6 +166,7 @@ class Engine:
                 prompts.append(PromptComputed(event.request_id, event.num_cached_tokens))
             else:
                 prompt_logprobs.append(_prompt_logprobs(event))
+        self._stats.count_tokens(sum(len(output.token_ids) for output in sequences))
         return StepOutputs(sequences, ends, prompt_logprobs, self._stats.snapshot(), prompts)
 
 
