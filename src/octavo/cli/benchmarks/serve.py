@@ -78,7 +78,7 @@ class _Plan:
 
 @takes_flags(
     "--revision", "--dtype", "--backend", "--threads", "--max-model-len", "--block-size",
-    "--num-blocks-override", "--kv-cache-memory-bytes", "--kv-cache-dtype",
+    "--num-blocks-override", "--kv-cache-memory-bytes", "--kv-cache-dtype", "--enable-prefix-caching",
     "--max-num-batched-tokens", "--max-num-seqs",
 )  # fmt: skip
 def serve(
