@@ -69,6 +69,8 @@ class CacheConfig:
     """Bytes of the pool; None: from the memory that is available."""
     kv_cache_dtype: str = "auto"
     """auto is float32 with dtype float32, else bfloat16; int8 has a scale for each token and head; fp8 is E4M3."""
+    prefix_caching: bool = True
+    """Keep blocks for requests that begin alike, until others need them."""
 
     def __post_init__(self) -> None:
         _one_of("block_size", self.block_size, BLOCK_SIZES)
@@ -191,6 +193,8 @@ class ServerConfig:
     """Longest list of prompts in one request."""
     allowed_origins: tuple[str, ...] = ()
     """Origins that browsers may call from (CORS)."""
+    salt_cache_by_api_key: bool = False
+    """Only requests with the same API key share prefixes: how long one takes tells nobody else what it begins with."""
     log_requests: bool = False
     """One line per request, never with its text."""
 

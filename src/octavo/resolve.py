@@ -80,6 +80,7 @@ class ResolvedConfig:
     max_num_queued_reqs: int
     policy: SchedulingPolicy
     max_logprobs: int
+    prefix_caching: bool
     speculation: SpeculationConfig | None
     """None: off."""
     memory: MemoryPlan
@@ -115,6 +116,7 @@ def resolve(config: EngineConfig, facts: ModelFacts, machine: Machine) -> Resolv
         max_num_queued_reqs=config.scheduler.max_num_queued_reqs,
         policy=config.scheduler.policy,
         max_logprobs=config.max_logprobs,
+        prefix_caching=config.cache.prefix_caching,
         speculation=_resolve_speculation(config),
         memory=memory,
     )

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from octavo.errors import ConfigError, UnsupportedParameterError
+from octavo.errors import ConfigError, InvalidParameterError, UnsupportedParameterError
+from octavo.offline.prompts import PromptDict
 from support.offline import GREEDY, make_llm
 from support.text_model import BOS, MAX_LEN, text_model_folder
 
@@ -18,7 +19,7 @@ def test_arguments_of_vllm_that_change_nothing_are_accepted() -> None:
         trust_remote_code=True,
         tensor_parallel_size=1,
         quantization="gguf",
-        enable_prefix_caching=False,
+        prefix_caching_hash_algo="sha256",
     ).close()
 
 
@@ -56,6 +57,28 @@ def test_a_small_token_budget_lowers_the_number_of_sequences() -> None:
 def test_a_tokenizer_of_its_own() -> None:
     with make_llm(tokenizer=str(text_model_folder() / "tokenizer.json")) as llm:
         assert llm.generate("a", GREEDY, use_tqdm=False)[0].prompt_token_ids[0] == BOS
+
+
+@pytest.mark.parametrize(("given", "has"), [(None, True), (True, True), (False, False)])
+def test_prefix_caching(given: bool | None, has: bool) -> None:
+    text = "a beginning of more than sixteen tokens"
+    with make_llm(enable_prefix_caching=given) as llm:
+        assert llm.engine_info.prefix_caching == has
+        found = []
+        for salt in ("x", "x", "y"):
+            prompt: PromptDict = {"prompt": text, "cache_salt": salt}
+            (output,) = llm.generate(prompt, GREEDY, use_tqdm=False)
+            found.append(output.num_cached_tokens)
+        assert found == [0, len(output.prompt_token_ids) - 1 if has else 0, 0]
+        stats = llm.kv_stats()
+        assert (stats.num_prefix_hits, stats.num_blocks_cached > 0) == (found[1], has)
+        assert llm.reset_prefix_cache()
+        assert llm.kv_stats().num_blocks_free == stats.num_blocks_total
+
+
+def test_a_salt_is_text() -> None:
+    with make_llm() as llm, pytest.raises(InvalidParameterError, match="cache_salt must be text"):
+        llm.generate({"prompt": "a", "cache_salt": 5}, use_tqdm=False)  # type: ignore[arg-type]
 
 
 def test_lora_is_refused() -> None:

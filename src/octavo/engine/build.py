@@ -58,12 +58,13 @@ def build_engine(
     if wrap_runner is not None:
         runner = wrap_runner(runner)
     scheduler = Scheduler(
-        BlockTables(runner.num_blocks, runner.block_size),
+        BlockTables(runner.num_blocks, runner.block_size, _fingerprint(model, resolved)),
         max_num_batched_tokens=resolved.max_num_batched_tokens,
         max_num_seqs=resolved.max_num_seqs,
         max_model_len=resolved.max_model_len,
         policy=resolved.policy,
         end_token_ids=model.generation.end_token_ids,
+        prefix_caching=resolved.prefix_caching,
         speculation=resolved.speculation,
     )
     engine = Engine(
@@ -135,6 +136,19 @@ def instruction_set(backend: Backend) -> str:
         raise ConfigError(str(error)) from error
 
 
+def _fingerprint(model: Model, resolved: ResolvedConfig) -> bytes:
+    """All that keys and values depend on besides tokens."""
+    parts = (
+        str(model.path),
+        model.spec.architecture,
+        resolved.backend.value,
+        resolved.dtype,
+        resolved.kv_cache_dtype,
+        instruction_set(resolved.backend),
+    )
+    return "\0".join(parts).encode("utf-8", "surrogateescape")
+
+
 def _ready(model: Model, resolved: ResolvedConfig, runner: Runner) -> Ready:
     return Ready(
         model=model.name,
@@ -151,5 +165,6 @@ def _ready(model: Model, resolved: ResolvedConfig, runner: Runner) -> Ready:
         speculation="off" if resolved.speculation is None else "ngram",
         isa=instruction_set(resolved.backend),
         num_threads=resolved.num_threads,
+        prefix_caching=resolved.prefix_caching,
         ledger=[LedgerLine(name, num_bytes) for name, num_bytes in resolved.memory.lines],
     )

@@ -19,7 +19,6 @@ NO_EFFECT = frozenset(
         "disable_log_stats",
         "distributed_executor_backend",
         "enable_chunked_prefill",
-        "enable_prefix_caching",
         "enforce_eager",
         "gpu_memory_utilization",
         "kv_offloading_size",

@@ -12,7 +12,7 @@ from octavo.config import DEFAULT_MODEL
 
 @takes_flags(
     "--revision", "--dtype", "--quantization", "--backend", "--threads", "--max-model-len", "--block-size",
-    "--num-blocks-override", "--kv-cache-memory-bytes", "--kv-cache-dtype",
+    "--num-blocks-override", "--kv-cache-memory-bytes", "--kv-cache-dtype", "--enable-prefix-caching",
     "--max-num-batched-tokens", "--max-num-seqs",
 )  # fmt: skip
 def throughput(
