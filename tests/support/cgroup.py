@@ -31,12 +31,6 @@ def cpu_quota(cpus: float) -> Iterator[list[str]]:
         folder.rmdir()
 
 
-def num_throttled(prefix: list[str]) -> int:
-    """Periods in which the group of `cpu_quota` had used up its time."""
-    stat = Path(prefix[-1]).with_name("cpu.stat").read_text().split()
-    return int(stat[stat.index("nr_throttled") + 1])
-
-
 def _set_quota(folder: Path, quota_us: int) -> None:
     if (folder / "cpu.cfs_quota_us").exists():
         (folder / "cpu.cfs_period_us").write_text(str(PERIOD_US))

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from octavo.machine import inspect_machine
-from support.cgroup import can_unshare, cpu_quota, num_throttled
+from support.cgroup import can_unshare, cpu_quota
 from support.command import environment
 from support.text_model import text_model_folder
 
@@ -130,7 +130,6 @@ def test_speed_under_a_quota(smollm2_path: Path) -> None:
     share = 0.75
     with cpu_quota(share * cores) as prefix:
         limited = probe(*prefix, model=smollm2_path, num_tokens=150)
-        assert num_throttled(prefix) > 0 or limited.num_threads < cores
     free = probe(model=smollm2_path, num_tokens=150)
     assert limited.text == free.text
     assert free.seconds / limited.seconds > 0.7 * share
