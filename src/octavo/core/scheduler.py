@@ -27,6 +27,7 @@ from octavo.core.events import (
 from octavo.core.preemption import give_up_blocks, victims_of_growth, victims_of_priority
 from octavo.core.request import FinishReason, Request, StopRule
 from octavo.core.sequence import RankedSequences, Sequence, SequenceStatus
+from octavo.core.steady import SteadyDecode, all_decode
 from octavo.core.step import BlockCopy, SampledToken, SeqId, SeqStep, StepPlan, StepResult
 from octavo.core.usage import KvUsage
 from octavo.errors import InvalidParameterError, RequestFailedError
@@ -176,6 +177,26 @@ class Scheduler:
         assert first == len(result.tokens), f"{len(result.tokens)} tokens for {first} samples"
         return events
 
+    def steady_decode(self) -> SteadyDecode | None:
+        """The coming steps, if the next holds no decision and no token drawn in it can end a sequence early.
+
+        For simulations; between steps. `skip_steps` takes them.
+        """
+        running = list(self._running)
+        if self._policy is not SchedulingPolicy.FCFS or not all_decode(running, self._tables):
+            return None
+        if self._waiting and self._can_enter(self._waiting.best):
+            return None
+        left = (
+            self._requests[s.request_id].stop_rule.max_tokens - s.num_outputs for s in running
+        )
+        return SteadyDecode(running, min(left, default=1) - 1, self._tables)
+
+    def skip_steps(self, steps: SteadyDecode, count: int, token_id: int) -> None:
+        """Take the first `count` of `steps`, just returned, at once; every draw gives `token_id`, no end token."""
+        steps.skip(count, token_id)
+        self._num_steps += count
+
     def check_integrity(self) -> None:
         """Raise IntegrityError unless queues, tables and pool agree. Between steps; O(N)."""
         self._tables.check_integrity()
@@ -216,6 +237,14 @@ class Scheduler:
                 self._preempt(victim)
             self._waiting.remove(candidate)
             self._run(candidate)
+
+    def _can_enter(self, candidate: Sequence) -> bool:
+        """Whether a waiting sequence would be let in now, without victims.
+
+        If not, it waits as long as the running ones only decode: each step leaves no more blocks than the last.
+        """
+        shortage = shortage_of(candidate, self._running, self._tables, self._limits)
+        return max(shortage) <= 0 and tokens_left_for(candidate, self._running, self._limits) > 0
 
     def _preempt(self, victim: Sequence) -> None:
         self._running.remove(victim)
