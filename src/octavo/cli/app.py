@@ -9,6 +9,7 @@ from octavo.cli.chat import chat
 from octavo.cli.doctor import doctor
 from octavo.cli.eval import eval_app
 from octavo.cli.generate import generate
+from octavo.cli.plan import plan
 from octavo.cli.pull import pull
 from octavo.cli.serve import serve
 
@@ -27,6 +28,7 @@ app.command()(generate)
 app.command()(chat)
 app.command()(pull)
 app.command()(doctor)
+app.command()(plan)
 app.add_typer(bench_app, name="bench")
 app.add_typer(eval_app, name="eval")
 

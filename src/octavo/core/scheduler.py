@@ -187,9 +187,7 @@ class Scheduler:
             return None
         if self._waiting and self._can_enter(self._waiting.best):
             return None
-        left = (
-            self._requests[s.request_id].stop_rule.max_tokens - s.num_outputs for s in running
-        )
+        left = (self._requests[s.request_id].stop_rule.max_tokens - s.num_outputs for s in running)
         return SteadyDecode(running, min(left, default=1) - 1, self._tables)
 
     def skip_steps(self, steps: SteadyDecode, count: int, token_id: int) -> None:

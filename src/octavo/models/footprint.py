@@ -1,8 +1,10 @@
 """Bytes that a model takes: its weights, its blocks, and the scratch memory of a step. Shared with planning."""
 
+from collections.abc import Mapping
+from typing import Protocol
+
 from octavo.checkpoints.quants import QuantType
 from octavo.models.spec import DecoderSpec
-from octavo.models.weights import ModelWeights
 
 HEAD_DIM_MULTIPLE = 16
 """Heads are padded to whole vectors of 16 numbers in the pool."""
@@ -23,6 +25,21 @@ PACKED_BYTES = {
 }
 """Bytes of a weight with dtype auto: the packed forms of csrc/kernels/formats.h."""
 
+
+class StoredWeight(Protocol):
+    """A weight as far as its size goes: a `Weight`, or one that is known by its header only."""
+
+    @property
+    def quant(self) -> QuantType:
+        """How its numbers are stored."""
+        ...
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Rows and columns of a matrix, or the length of a vector."""
+        ...
+
+
 _NUMBER_BYTES = {"float32": 4, "bfloat16": 2}
 
 
@@ -42,7 +59,7 @@ def block_bytes(spec: DecoderSpec, block_size: int, kv_cache_dtype: str) -> int:
     return heads * per_token * block_size
 
 
-def weight_bytes(weights: ModelWeights, dtype: str) -> int:
+def weight_bytes(weights: Mapping[str, StoredWeight], dtype: str) -> int:
     """Bytes of the weights in memory, for dtype auto, float32 or bfloat16.
 
     Vectors (norms and biases) are float32 always.

@@ -225,9 +225,7 @@ class ContiguousSteadySteps:
             else:
                 keys = span.decode_keys(length + step for length in lengths)
             grown = step * count
-            use = memory._replace(
-                tokens=memory.tokens + grown, reserved=memory.reserved - grown
-            )
+            use = memory._replace(tokens=memory.tokens + grown, reserved=memory.reserved - grown)
             yield StepWork(count, count, keys, keys), use
 
     def skip(self, count: int) -> None:

@@ -93,6 +93,4 @@ def published(name: str) -> ModelNumbers:
     try:
         return PUBLISHED[name]
     except KeyError:
-        raise ConfigError(
-            f"published models are {', '.join(PUBLISHED)}; given: {name}"
-        ) from None
+        raise ConfigError(f"published models are {', '.join(PUBLISHED)}; given: {name}") from None

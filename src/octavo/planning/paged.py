@@ -97,7 +97,12 @@ class PagedBatcher:
         lengths = found.lengths
         keys = [self._keys[seq_id] for seq_id, _ in lengths]
         return PagedSteadySteps(
-            self._scheduler, found, keys, [length for _, length in lengths], self._span, self._memory()
+            self._scheduler,
+            found,
+            keys,
+            [length for _, length in lengths],
+            self._span,
+            self._memory(),
         )
 
     def _memory(self) -> MemoryUse:

@@ -32,7 +32,10 @@ class StaticBatcher:
 
     def add(self, request: SimRequest) -> None:
         """A request has arrived. Raises CapacityError for one that can never run."""
-        if request.n > self._num_seats or request.prompt_len + request.output_len > self.max_model_len:
+        if (
+            request.n > self._num_seats
+            or request.prompt_len + request.output_len > self.max_model_len
+        ):
             raise CapacityError(
                 f"request {request.request_id}: {request.n} answers of {request.prompt_len + request.output_len} "
                 f"tokens; a batch has {self._num_seats} sequences of {self.max_model_len}"

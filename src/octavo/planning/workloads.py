@@ -89,17 +89,17 @@ def make_requests(
     """
     source = random.Random(f"lengths {seed}")
     times = poisson_times(rate, seed) if rate < math.inf else iter(lambda: 0.0, None)
-    prefixes = [_fresh(-1 - i, people.prefix_len) for i in range(people.num_prefixes)]
+    prefixes = [fresh_tokens(-1 - i, people.prefix_len) for i in range(people.num_prefixes)]
     made: list[SimRequest] = []
     for number, time in zip(range(count), times, strict=False):
         prefix = prefixes[source.randrange(len(prefixes))] if people.prefix_len else array("i")
         turns = [_turn(people, source, max_model_len, len(prefix)) for _ in range(people.turns)]
         later: NextTurn | None = None
         for turn, (prompt_len, output_len) in reversed(list(enumerate(turns[1:], 1))):
-            own = _fresh(number + turn * count, prompt_len)
+            own = fresh_tokens(number + turn * count, prompt_len)
             later = NextTurn(own, output_len, people.pause_s, later)
         prompt_len, output_len = turns[0]
-        prompt = prefix + _fresh(number, prompt_len)
+        prompt = prefix + fresh_tokens(number, prompt_len)
         made.append(SimRequest(f"r{number}", time, prompt, output_len, people.n, later))
     return made
 
@@ -110,6 +110,14 @@ def requests_for(
     """The requests that arrive in this time."""
     count = sum(1 for _ in _until(poisson_times(rate, seed), seconds))
     return make_requests(people, rate, max(1, count), max_model_len=max_model_len, seed=seed)
+
+
+def draw_lengths(
+    people: Population, count: int, *, max_model_len: int, seed: int = 0
+) -> list[tuple[int, int]]:
+    """Prompt and answer lengths of `count` first turns."""
+    source = random.Random(f"lengths {seed}")
+    return [_turn(people, source, max_model_len, people.prefix_len) for _ in range(count)]
 
 
 def _turn(
@@ -124,7 +132,7 @@ def _turn(
     return prompt_len, min(output_len, max_model_len - prefix_len - prompt_len)
 
 
-def _fresh(number: int, length: int) -> "array[int]":
+def fresh_tokens(number: int, length: int) -> "array[int]":
     """Tokens that begin as those of no other number."""
     first = (number * 0x9E3779B1) % _ID_SPACE + 1
     return array("i", range(first, first + length))

@@ -15,6 +15,8 @@ def print_grid(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]
     for row in rows:
         table.add_row(*map(_cell, row))
     console = Console(soft_wrap=True)
+    # Whole cells, however narrow the terminal: a figure that is cut off is wrong.
+    console.width = max(console.width, console.measure(table).maximum)
     console.print(table)
     console.print()
 
