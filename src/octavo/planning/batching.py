@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import NamedTuple, Protocol
 
 from octavo.planning.requests import SimRequest
@@ -26,6 +27,32 @@ class MemoryUse(NamedTuple):
     """Could be given to anybody."""
     saved: int = 0
     """Slots that the same requests would hold in addition if nothing were shared."""
+
+
+class CellState(Enum):
+    """What a piece of the memory is used for."""
+
+    FREE = 0
+    TOKENS = 1
+    SHARED = 2
+    """Tokens that several sequences refer to."""
+    RESERVED = 3
+    """Empty, for tokens that will come."""
+    WASTED = 4
+    """Empty, and its owner will never fill it."""
+    LOST = 5
+    """Empty, and nobody may have it: rounding of the allocator."""
+
+
+class Cell(NamedTuple):
+    """One page, or as many slots of contiguous memory, at one moment."""
+
+    owner: str | None
+    """A request; of a shared page, the first."""
+    state: CellState
+
+
+FREE_CELL = Cell(None, CellState.FREE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +81,11 @@ class SteadySteps(Protocol):
     @property
     def keys(self) -> Sequence[SequenceKey]:
         """Who gets a token in each of the steps."""
+        ...
+
+    @property
+    def has_queue(self) -> bool:
+        """Whether somebody waits and cannot enter: who comes later waits behind, and changes nothing."""
         ...
 
     @property

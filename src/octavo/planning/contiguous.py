@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from octavo.errors import CapacityError
-from octavo.planning.batching import MemoryUse, Outcome, SequenceKey
+from octavo.planning.batching import FREE_CELL, Cell, CellState, MemoryUse, Outcome, SequenceKey
 from octavo.planning.buddy import BuddyAllocator
 from octavo.planning.requests import SimRequest
 from octavo.planning.work import AttentionSpan, StepWork
@@ -131,7 +131,27 @@ class ContiguousBatcher:
         num_steps = min(run.request.output_len - run.num_outputs for run in running) - 1
         if num_steps < 1:
             return None
-        return ContiguousSteadySteps(running, num_steps, self._span, self._memory())
+        return ContiguousSteadySteps(
+            running, num_steps, self._span, self._memory(), has_queue=bool(self._waiting)
+        )
+
+    def cells(self, cell_slots: int) -> list[Cell]:
+        """The memory in cells of so many slots."""
+        found = [FREE_CELL] * (self.memory.size // cell_slots)
+        for run in self._running:
+            owner = run.request.request_id
+            ends = (
+                (run.num_tokens, CellState.TOKENS),
+                (run.final_len, CellState.RESERVED),
+                (run.reserved, CellState.WASTED),
+                (self.memory.size_at(run.begin), CellState.LOST),
+            )
+            position = 0
+            for end, state in ends:
+                while position < end and run.begin + position < len(found) * cell_slots:
+                    found[(run.begin + position) // cell_slots] = Cell(owner, state)
+                    position += cell_slots
+        return found
 
     def _admit(self) -> None:
         while self._waiting:
@@ -205,9 +225,16 @@ class ContiguousSteadySteps:
     """Implements `SteadySteps`: reserved memory fills up, nothing else moves."""
 
     def __init__(
-        self, running: list[_Running], num_steps: int, span: AttentionSpan, memory: MemoryUse
+        self,
+        running: list[_Running],
+        num_steps: int,
+        span: AttentionSpan,
+        memory: MemoryUse,
+        *,
+        has_queue: bool,
     ) -> None:
         self.num_steps = num_steps
+        self.has_queue = has_queue
         self.keys = [run.key for run in running]
         self.num_requests = len({run.request.request_id for run in running})
         self._running = running

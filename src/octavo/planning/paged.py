@@ -11,7 +11,7 @@ from octavo.core.sampling_params import SamplingParams
 from octavo.core.scheduler import Scheduler
 from octavo.core.steady import SteadyDecode
 from octavo.core.step import SampledToken, SeqId, StepPlan, StepResult
-from octavo.planning.batching import MemoryUse, Outcome, SequenceKey
+from octavo.planning.batching import FREE_CELL, Cell, CellState, MemoryUse, Outcome, SequenceKey
 from octavo.planning.requests import FILLER, SimRequest
 from octavo.planning.work import AttentionSpan, StepWork, work_of
 
@@ -105,6 +105,19 @@ class PagedBatcher:
             self._memory(),
         )
 
+    def cells(self) -> list[Cell]:
+        """All pages."""
+        tables = self.tables
+        found = [FREE_CELL] * tables.num_blocks
+        for seq_id, (request_id, _) in self._keys.items():
+            if tables.num_tokens(seq_id) == 0:
+                continue
+            for block in tables.blocks(seq_id):
+                state = CellState.SHARED if tables.ref_count(block) > 1 else CellState.TOKENS
+                if found[block].owner is None:
+                    found[block] = Cell(request_id, state)
+        return found
+
     def _memory(self) -> MemoryUse:
         usage = self._scheduler.usage()
         block_size = self.tables.block_size
@@ -131,6 +144,7 @@ class PagedSteadySteps:
         memory: MemoryUse,
     ) -> None:
         self.keys = keys
+        self.has_queue = scheduler.num_waiting > 0
         self.num_requests = len({request_id for request_id, _ in keys})
         self._scheduler = scheduler
         self._found = found

@@ -1,6 +1,7 @@
 """What happened in a simulation, as sums and lists; `figures` makes the report of it."""
 
 from array import array
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -27,7 +28,6 @@ class Moment:
 
     time_s: float
     num_requests: int
-    num_open: int
     memory: MemoryUse
 
 
@@ -39,11 +39,11 @@ class Timeline:
     _interval_s: float = 1e-3
     _next_s: float = 0.0
 
-    def add(self, time_s: float, num_requests: int, num_open: int, memory: MemoryUse) -> None:
+    def add(self, time_s: float, num_requests: int, memory: MemoryUse) -> None:
         """Keep this moment if it is time for one."""
         if time_s < self._next_s:
             return
-        self.moments.append(Moment(time_s, num_requests, num_open, memory))
+        self.moments.append(Moment(time_s, num_requests, memory))
         if len(self.moments) >= MOST_SAMPLES:
             del self.moments[1::2]
             self._interval_s *= 2
@@ -72,7 +72,6 @@ class Recorder:
         self.end_s = 0.0
         self.num_preemptions = 0
         self._last_token: dict[SequenceKey, float] = {}
-        self._num_ended = 0
 
     def arrived(self, request: SimRequest) -> None:
         """A request is in the queue."""
@@ -96,7 +95,7 @@ class Recorder:
             free + seconds * memory.free,
             saved + seconds * memory.saved,
         )
-        self.timeline.add(start, num_requests, len(self.served) - self._num_ended, memory)
+        self.timeline.add(start, num_requests, memory)
 
     def tokens(self, now: float, keys: Sequence[SequenceKey]) -> None:
         """These answers got a token."""
@@ -129,10 +128,15 @@ class Recorder:
         """A request has its last token."""
         served = self.served[request_id]
         served.end_s = now
-        self._num_ended += 1
         for index in range(served.request.n):
             self._last_token.pop((request_id, index), None)
         return served.request
+
+    def open_at(self, times: Sequence[float]) -> list[int]:
+        """Requests that had come and not ended at each of these ascending times."""
+        arrivals = sorted(s.request.arrival_s for s in self.served.values())
+        ends = sorted(s.end_s for s in self.served.values() if s.end_s is not None)
+        return [bisect_right(arrivals, t) - bisect_right(ends, t) for t in times]
 
     def close(self, now: float, num_preemptions: int) -> None:
         """The simulation is over."""

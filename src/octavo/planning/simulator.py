@@ -72,7 +72,7 @@ class SimulatedMachine:
             if steps is None:
                 self._step()
             else:
-                self._skip(steps, min(until, self._next_arrival))
+                self._skip(steps, until if steps.has_queue else min(until, self._next_arrival))
 
     @property
     def _next_arrival(self) -> float:
