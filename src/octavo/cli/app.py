@@ -12,6 +12,7 @@ from octavo.cli.generate import generate
 from octavo.cli.plan import plan
 from octavo.cli.pull import pull
 from octavo.cli.serve import serve
+from octavo.cli.simulate import simulate_app
 
 app = typer.Typer(
     name="octavo",
@@ -31,6 +32,7 @@ app.command()(doctor)
 app.command()(plan)
 app.add_typer(bench_app, name="bench")
 app.add_typer(eval_app, name="eval")
+app.add_typer(simulate_app, name="simulate")
 
 
 def _print_version(wanted: bool) -> None:

@@ -11,7 +11,7 @@ from enum import Enum
 from octavo.errors import CapacityError
 from octavo.planning.batching import FREE_CELL, Cell, CellState, MemoryUse, Outcome, SequenceKey
 from octavo.planning.buddy import BuddyAllocator
-from octavo.planning.requests import SimRequest
+from octavo.planning.requests import SimRequest, check_length
 from octavo.planning.work import AttentionSpan, StepWork
 
 
@@ -100,12 +100,12 @@ class ContiguousBatcher:
 
     def add(self, request: SimRequest) -> None:
         """A request has arrived. Raises CapacityError for one that can never run."""
+        check_length(request, self.max_model_len)
         slots = self._reservation.slots(request, self.max_model_len)
-        longest = request.prompt_len + request.output_len
-        if longest > self.max_model_len or request.n << (slots - 1).bit_length() > self.memory.size:
+        if request.n << (slots - 1).bit_length() > self.memory.size:
             raise CapacityError(
-                f"request {request.request_id} needs {request.n} x {slots} slots for {longest} tokens; there are "
-                f"{self.memory.size}, and a sequence has at most {self.max_model_len}"
+                f"request {request.request_id} needs {request.n} x {slots} slots, each rounded up to a power of two; "
+                f"there are {self.memory.size}"
             )
         self._num_left[request.request_id] = request.n
         self._waiting.append(request)

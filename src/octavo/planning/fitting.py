@@ -15,6 +15,9 @@ from octavo.planning.work import StepWork
 
 KNOTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 MIN_STEPS = 20
+ROUNDS = 6
+ERROR_IN_FULL = 0.05
+"""Relative errors up to here count by their square, larger ones by their size only."""
 
 
 def fit_costs(steps: Sequence[tuple[StepWork, float]], machine: str = "") -> Fitted:
@@ -26,16 +29,15 @@ def fit_costs(steps: Sequence[tuple[StepWork, float]], machine: str = "") -> Fit
     knots = _knots_between(int(tokens.min()), int(tokens.max()))
     columns = [_hat(tokens, knots, i) for i in range(len(knots))]
     rows = np.array([[w.num_rows, w.num_keys, w.num_pairs] for w, _ in steps], float)
-    design = np.column_stack([*columns, rows]) / seconds[:, None]
-    prices = _non_negative(design, np.ones(len(steps)))
+    prices = _robust(np.column_stack([*columns, rows]) / seconds[:, None])
     curve = tuple(float(p) for p in prices[: len(knots)])
     row_s, key_s, pair_s = (float(p) for p in prices[len(knots) :])
     return Fitted(knots, curve, row_s, key_s, pair_s, machine)
 
 
-def relative_errors(costs: Fitted, steps: Sequence[tuple[StepWork, float]]) -> NDArray[np.float64]:
+def relative_errors(costs: Fitted, steps: Sequence[tuple[StepWork, float]]) -> list[float]:
     """(fitted - measured) / measured of each step."""
-    return np.array([costs.seconds(work) / seconds - 1 for work, seconds in steps])
+    return [costs.seconds(work) / seconds - 1 for work, seconds in steps]
 
 
 def _knots_between(low: int, high: int) -> tuple[int, ...]:
@@ -47,6 +49,16 @@ def _hat(tokens: NDArray[np.float64], knots: tuple[int, ...], i: int) -> NDArray
     values = np.zeros(len(knots))
     values[i] = 1.0
     return np.interp(tokens, knots, values)
+
+
+def _robust(design: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Prices under which all rows come near 1; steps that something else disturbed count less (Huber, 1964)."""
+    weights = np.ones(len(design))
+    for _ in range(ROUNDS):
+        prices = _non_negative(design * weights[:, None], weights)
+        errors = np.abs(design @ prices - 1)
+        weights = np.sqrt(np.minimum(1, ERROR_IN_FULL / np.maximum(errors, ERROR_IN_FULL)))
+    return prices
 
 
 def _non_negative(design: NDArray[np.float64], wanted: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -12,7 +12,7 @@ from octavo.core.scheduler import Scheduler
 from octavo.core.steady import SteadyDecode
 from octavo.core.step import SampledToken, SeqId, StepPlan, StepResult
 from octavo.planning.batching import FREE_CELL, Cell, CellState, MemoryUse, Outcome, SequenceKey
-from octavo.planning.requests import FILLER, SimRequest
+from octavo.planning.requests import FILLER, SimRequest, check_length
 from octavo.planning.work import AttentionSpan, StepWork, work_of
 
 _NO_END_TOKENS: frozenset[int] = frozenset()
@@ -64,6 +64,7 @@ class PagedBatcher:
 
     def add(self, request: SimRequest) -> None:
         """A request has arrived. Raises UserError for one that can never run."""
+        check_length(request, self.max_model_len)
         params = _params(request.n, request.output_len)
         added = Request(request.request_id, request.token_ids, params, seed=0)
         self._scheduler.add(added)

@@ -46,7 +46,7 @@ class Assumptions:
     latency_limit_s: float = 0.5
     """Normalized latency up to which a rate counts as sustained."""
     seconds: float = 3600.0
-    """Length of a trace."""
+    """Length of a ShareGPT trace; Alpaca's have a quarter of it, and more requests all the same."""
     beam_switch: float = 0.1
     """Chance in a step that a beam follows another: set so that width 2 on Alpaca comes out, for all others a prediction."""
     seed: int = 0
@@ -85,6 +85,11 @@ def setup(assumed: Assumptions, policy: Policy, block_size: int = 16) -> Machine
 def people(assumed: Assumptions, kind: str, n: int = 1) -> Population:
     """The paper's data sets."""
     return replace(population(kind, assumed.prompt_sigma, assumed.output_sigma), n=n)
+
+
+def trace_of(assumed: Assumptions, kind: str) -> Assumptions:
+    """The same for the length of this data set's trace."""
+    return replace(assumed, seconds=assumed.seconds / 4) if kind == "alpaca" else assumed
 
 
 def under_load(

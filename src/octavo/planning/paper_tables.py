@@ -78,8 +78,8 @@ class Runs:
 
     def _wanted(self) -> dict[Key, tuple[Any, ...]]:
         wanted: dict[Key, tuple[Any, ...]] = {}
-        assumed = self.assumed
         for kind in ("sharegpt", "alpaca"):
+            assumed = paper.trace_of(self.assumed, kind)
             crowd = paper.people(assumed, kind)
             for policy in (*SYSTEMS, Policy.STATIC):
                 wanted["rate", kind, policy] = (paper.sustained, assumed, policy, crowd)
@@ -91,10 +91,11 @@ class Runs:
                 wanted["samples", kind, width] = (_samples, assumed, kind, width)
             for size in BLOCK_SIZES:
                 wanted["block", kind, size] = (_block_size, assumed, kind, size)
+        assumed, short = self.assumed, paper.trace_of(self.assumed, "alpaca")
         for n in WIDTHS:
             crowd = paper.people(assumed, "alpaca", n)
             for policy in (Policy.ORACLE, Policy.PAGED):
-                wanted["rate", n, policy] = (paper.sustained, assumed, policy, crowd)
+                wanted["rate", n, policy] = (paper.sustained, short, policy, crowd)
         for policy in (Policy.MAX, Policy.PAGED):
             crowd = paper.chatbot(assumed)
             wanted["rate", "chatbot", policy] = (paper.sustained, assumed, policy, crowd)

@@ -1,7 +1,9 @@
 """Requests of a simulation: when they come, what they ask, and what follows them."""
 
 from array import array
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from octavo.errors import CapacityError
 
 FILLER = 0
 """The token that simulated models draw."""
@@ -36,6 +38,10 @@ class SimRequest:
         """Tokens of the prompt."""
         return len(self.token_ids)
 
+    def in_vocabulary(self, vocab_size: int) -> "SimRequest":
+        """The same with tokens that a model of this vocabulary knows."""
+        return replace(self, token_ids=array("i", (t % vocab_size for t in self.token_ids)))
+
     def after(self, end_s: float, max_model_len: int) -> "SimRequest | None":
         """The request that follows when this one ended at `end_s`: the whole conversation and the next turn.
 
@@ -53,4 +59,14 @@ class SimRequest:
             turn.output_len,
             self.n,
             turn.next_turn,
+        )
+
+
+def check_length(request: SimRequest, max_model_len: int) -> None:
+    """Raise CapacityError for a request that is longer than the context: its answer would be cut."""
+    longest = request.prompt_len + request.output_len
+    if longest > max_model_len:
+        raise CapacityError(
+            f"request {request.request_id} has {longest} tokens ({request.prompt_len} of the prompt); a sequence has "
+            f"at most {max_model_len}"
         )

@@ -10,7 +10,7 @@ from octavo.planning.costs import CostModel
 from octavo.planning.model_numbers import ModelNumbers
 from octavo.planning.paged import PagedBatcher
 from octavo.planning.recorder import Recorder
-from octavo.planning.simulator import AfterStep, SimulatedMachine
+from octavo.planning.simulator import SimulatedMachine
 from octavo.planning.static import StaticBatcher
 
 
@@ -60,10 +60,6 @@ class MachineSetup:
             max_num_seqs=self.limits.max_num_seqs,
         )
 
-    def machine(
-        self, *, fast_forward: bool = True, after_step: AfterStep | None = None
-    ) -> SimulatedMachine:
+    def machine(self, *, fast_forward: bool = True) -> SimulatedMachine:
         """A new machine at time 0, with nothing to do."""
-        return SimulatedMachine(
-            self.batcher(), self.costs, Recorder(), fast_forward=fast_forward, after_step=after_step
-        )
+        return SimulatedMachine(self.batcher(), self.costs, Recorder(), fast_forward=fast_forward)

@@ -10,7 +10,7 @@ from octavo.planning.recorder import Recorder
 from octavo.planning.requests import SimRequest
 
 AfterStep = Callable[[float], None]
-"""Called with the time after each step; with one, every step is taken by itself."""
+"""Called with the time after each step."""
 
 
 class SimulatedMachine:
@@ -26,7 +26,6 @@ class SimulatedMachine:
         recorder: Recorder,
         *,
         fast_forward: bool = True,
-        after_step: AfterStep | None = None,
     ) -> None:
         """`fast_forward`: take steps without a decision at once; the records are the same either way."""
         self.clock = 0.0
@@ -36,8 +35,8 @@ class SimulatedMachine:
         self.idle_until = 0.0
         """Nothing that others can see changes before: neither an end nor an entry."""
         self._costs = costs
-        self._fast_forward = fast_forward and after_step is None
-        self._after_step = after_step
+        self._fast_forward = fast_forward
+        self._after_step: AfterStep | None = None
         self._coming: list[tuple[float, int, SimRequest]] = []
         self._num_offered = 0
 
@@ -45,6 +44,11 @@ class SimulatedMachine:
     def num_open(self) -> int:
         """Requests that have been offered and have not ended, future ones included."""
         return self.batcher.num_open + len(self._coming)
+
+    def look_after_steps(self, after_step: AfterStep) -> None:
+        """Call this with the time after each step; every step is taken by itself from now on."""
+        self._after_step = after_step
+        self._fast_forward = False
 
     def offer(self, request: SimRequest) -> None:
         """A request that arrives at its `arrival_s`, now or later."""
@@ -112,7 +116,10 @@ class SimulatedMachine:
             seconds = self._costs.seconds(work)
             clock = start + seconds
             self.recorder.step(start, clock, num_requests, work, memory)
-            self.recorder.same_pause(clock - start, len(keys))
+            if count:
+                self.recorder.same_pause(clock - start, len(keys))
+            else:  # who was preempted had its last token long ago
+                self.recorder.tokens(clock, keys)
             count += 1
         steps.skip(count)
         self.recorder.last_tokens(clock, keys)

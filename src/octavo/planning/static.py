@@ -4,7 +4,7 @@ from collections import deque
 
 from octavo.errors import CapacityError
 from octavo.planning.batching import MemoryUse, Outcome, SequenceKey, SteadySteps
-from octavo.planning.requests import SimRequest
+from octavo.planning.requests import SimRequest, check_length
 from octavo.planning.work import AttentionSpan, StepWork
 
 
@@ -32,13 +32,10 @@ class StaticBatcher:
 
     def add(self, request: SimRequest) -> None:
         """A request has arrived. Raises CapacityError for one that can never run."""
-        if (
-            request.n > self._num_seats
-            or request.prompt_len + request.output_len > self.max_model_len
-        ):
+        check_length(request, self.max_model_len)
+        if request.n > self._num_seats:
             raise CapacityError(
-                f"request {request.request_id}: {request.n} answers of {request.prompt_len + request.output_len} "
-                f"tokens; a batch has {self._num_seats} sequences of {self.max_model_len}"
+                f"request {request.request_id} has {request.n} answers; a batch has {self._num_seats} sequences"
             )
         self._waiting.append(request)
 
