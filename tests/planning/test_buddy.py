@@ -1,5 +1,7 @@
 """The buddy allocator: pieces never overlap, and what is given back becomes whole again."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -40,7 +42,7 @@ def test_any_history(size: int, commands: list[tuple[bool, int]]) -> None:
             memory.free(taken.pop(number % len(taken)))
         pieces = memory.pieces()
         assert sorted(taken) == [begin for begin, _ in pieces]
-        assert all(a + n <= b for (a, n), (b, _) in zip(pieces, pieces[1:], strict=False))
+        assert all(a + n <= b for (a, n), (b, _) in pairwise(pieces))
         assert all(begin + n <= size for begin, n in pieces)
         assert memory.num_free == size - sum(n for _, n in pieces)
     for begin in taken:

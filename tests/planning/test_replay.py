@@ -16,7 +16,7 @@ from octavo.planning.work import AttentionSpan, work_of
 from octavo.planning.workloads import Lengths, Population, make_requests
 from support.tiny_models import VOCAB_SIZE, tiny_folder
 
-BLOCKS, BLOCK, CONTEXT = 40, 16, 128
+BLOCKS, BLOCK, CONTEXT = 20, 16, 128
 LIMITS = SchedulerConfig(64, 8)
 
 

@@ -25,11 +25,11 @@ BATCH = {
     "alpaca": {Policy.MAX: 7.00, Policy.POW2: 43.24, Policy.ORACLE: 72.75, Policy.PAGED: 132.44},
 }
 BATCH_RATE = {"sharegpt": 2.0, "alpaca": 30.0}
-SAVED_PARALLEL = {
+SAVED_PARALLEL: Mapping[str, Mapping[int, tuple[float, ...]]] = {
     "alpaca": {2: (0.0609,), 4: (0.0853,), 6: (0.0979,)},
     "sharegpt": {2: (0.162,), 4: (0.162, 0.305), 6: (0.305,)},
 }
-SAVED_BEAMS = {
+SAVED_BEAMS: Mapping[str, Mapping[int, tuple[float, ...]]] = {
     "alpaca": {2: (0.3756,), 4: (0.5313,), 6: (0.5516,)},
     "sharegpt": {2: (0.443,), 4: (0.443, 0.663), 6: (0.663,)},
 }
@@ -160,14 +160,15 @@ class Runs:
     def _sharing(self) -> list[PaperRow]:
         rows = []
         for kind in ("alpaca", "sharegpt"):
-            for table, name, published in (
-                ("samples", "parallel samples", SAVED_PARALLEL[kind]),
-                ("beams", "beams", SAVED_BEAMS[kind]),
-            ):
+            published: dict[tuple[str, str], Mapping[int, tuple[float, ...]]] = {
+                ("samples", "parallel samples"): SAVED_PARALLEL[kind],
+                ("beams", "beams"): SAVED_BEAMS[kind],
+            }
+            for (table, name), values in published.items():
                 for width in WIDTHS:
                     what = f"blocks saved by sharing, {kind}, {width} {name}"
                     found = self.results[table, kind, width]
-                    rows.append(PaperRow("15", what, published[width], found, "%"))
+                    rows.append(PaperRow("15", what, values[width], found, "%"))
         return rows
 
     def block_sizes(self) -> dict[str, dict[int, Figures]]:

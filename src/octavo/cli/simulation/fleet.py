@@ -1,6 +1,7 @@
 """`octavo simulate fleet`."""
 
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -79,9 +80,8 @@ def fleet(
         progress_bar() as progress,
     ):
         for policy in policies:
-            stage = policy.value
             recorders = Fleet(setup, replicas, policy).run(
-                made, executor=executor, progress=lambda share, stage=stage: progress(stage, share)
+                made, executor=executor, progress=partial(progress, policy.value)
             )
             found[policy.value] = figures_of(recorders)
     state = {

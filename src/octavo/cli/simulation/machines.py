@@ -40,7 +40,7 @@ def setup_of(wanted: Wanted, settings: Settings) -> "MachineSetup":
 
     policy = choice_of(Policy, "--policy", wanted.policy)
     config = settings.engine(wanted.model or "")
-    if wanted.model in PUBLISHED:
+    if wanted.model is not None and wanted.model in PUBLISHED:
         model = PUBLISHED[wanted.model]
         free = machine_for(wanted.device, wanted.memory).memory_total * (1 - RESERVE_SHARE)
         num_slots = int(free - model.weight_bytes) // model.token_bytes

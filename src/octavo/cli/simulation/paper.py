@@ -8,6 +8,7 @@ import typer
 
 from octavo.cli.benchmarks.tables import percent, print_grid
 from octavo.cli.simulation.options import ProcessesOption, SeedOption
+from octavo.cli.simulation.text import ms
 from octavo.cli.terminal import Output, OutputOption, note, print_json, print_table, progress_bar
 from octavo.errors import ConfigError
 
@@ -132,10 +133,7 @@ def _variations(runs: "Runs") -> dict[str, dict[str, list[float]]]:
 
 def _block_sizes(runs: "Runs") -> dict[str, dict[int, float | None]]:
     return {
-        kind: {
-            size: f.normalized_latency_s and f.normalized_latency_s.mean * 1000
-            for size, f in sizes.items()
-        }
+        kind: {size: ms(f.normalized_latency_s, "mean") for size, f in sizes.items()}
         for kind, sizes in runs.block_sizes().items()
     }
 

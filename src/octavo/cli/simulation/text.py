@@ -58,7 +58,10 @@ def setup_state(setup: "MachineSetup") -> dict[str, Any]:
 
 def ms(spread: "Spread | None", statistic: str) -> float | None:
     """One statistic in milliseconds."""
-    return None if spread is None else getattr(spread, statistic) * MS
+    if spread is None:
+        return None
+    value: float = getattr(spread, statistic)
+    return value * MS
 
 
 def _spread(spread: "Spread | None") -> str:
