@@ -15,7 +15,7 @@ from octavo.progress import Progress, silent
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)
 PROMPT_LENS, OUTPUT_LENS = (8, 640), (4, 96)
-"""Shortest and longest; in between all are equally likely."""
+"""Shortest and longest; in between all are equally likely. Less where the context is shorter."""
 WARM_UP_STEPS = 3
 
 
@@ -52,6 +52,7 @@ def profile_steps(
     span: AttentionSpan,
     *,
     vocab_size: int,
+    max_model_len: int,
     seconds: float,
     batches: Sequence[int] = BATCHES,
     seed: int = 0,
@@ -62,7 +63,7 @@ def profile_steps(
     `keeper` is the engine's runner. As soon as a request ends, another takes its place.
     """
     source = random.Random(seed)
-    submits = _endless(source, vocab_size)
+    submits = _endless(source, vocab_size, max_model_len)
     found: list[tuple[StepWork, float]] = []
     for number, batch in enumerate(batches):
         progress("measuring steps", number / len(batches))
@@ -84,9 +85,11 @@ def profile_steps(
     return found
 
 
-def _endless(source: random.Random, vocab_size: int) -> Iterator[Submit]:
+def _endless(source: random.Random, vocab_size: int, max_model_len: int) -> Iterator[Submit]:
+    shortest, longest = PROMPT_LENS
+    longest = max(shortest, min(longest, max_model_len - OUTPUT_LENS[1]))
     for number in count():
-        length = source.randint(*PROMPT_LENS)
+        length = source.randint(shortest, longest)
         prompt = token_id_array([source.randrange(vocab_size) for _ in range(length)])
         params = SamplingParams(
             temperature=0.0, max_tokens=source.randint(*OUTPUT_LENS), ignore_eos=True

@@ -51,7 +51,7 @@ def profile(
             probe = BandwidthProbe(built.ready.num_threads, config.backend)
             steps = profile_steps(
                 built.engine, keeper, AttentionSpan.of(built.model.spec.layers),
-                vocab_size=built.ready.vocab_size, seconds=seconds,
+                vocab_size=built.ready.vocab_size, max_model_len=built.ready.max_model_len, seconds=seconds,
                 batches=[b for b in BATCHES if b <= built.ready.max_num_seqs], progress=progress,
             )  # fmt: skip
             probe.again()
