@@ -10,8 +10,8 @@
 #include <stdexcept>
 #include <string>
 
-#include "plan/bandwidth.h"
 #include "plan/plan.h"
+#include "plan/probes.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;  // NOLINT: the literal operator is the point
@@ -138,6 +138,10 @@ void bind_enums(nb::module_& m) {
       .value("S8", WeightFormat::kS8)
       .value("S8X16", WeightFormat::kS8x16)
       .value("U8", WeightFormat::kU8);
+  nb::enum_<ActFormat>(m, "ActFormat", "Numbers that are multiplied with the weights.")
+      .value("F32", ActFormat::kF32)
+      .value("BF16", ActFormat::kBf16)
+      .value("INT8", ActFormat::kQ8);
   nb::enum_<KvFormat>(m, "KvFormat", "Numbers of the cache.")
       .value("F32", KvFormat::kF32)
       .value("BF16", KvFormat::kBf16)
@@ -205,6 +209,8 @@ NB_MODULE(_C, m) {
         return packed_format(static_cast<QuantType>(type));
       },
       "The packed form that holds a file's quantization type.");
+  m.def("act_format", &act_format, "format"_a,
+        "The activations that packed weights multiply with.");
   m.def(
       "isa", [] { return std::string(chosen_kernels().name); },
       "The instruction set in use: avx512, avx2 or generic (forced by OCTAVO_ISA).");
@@ -212,6 +218,18 @@ NB_MODULE(_C, m) {
   m.def("read_bandwidth", &read_bandwidth, "num_bytes"_a, "num_threads"_a,
         nb::call_guard<nb::gil_scoped_release>(),
         "Bytes per second that all threads together read from memory; median of five passes.");
+  m.def("barrier_latency", &barrier_latency, "num_threads"_a,
+        nb::call_guard<nb::gil_scoped_release>(),
+        "Seconds that one barrier of all threads takes; the median of many rounds.");
+  m.def(
+      "operation_rate",
+      [](ActFormat format, int num_threads) {
+        nb::gil_scoped_release release;
+        return operation_rate(chosen_kernels(), format, num_threads);
+      },
+      "format"_a, "num_threads"_a,
+      "Multiplications and additions per second of all threads together, without loads; the best "
+      "of five passes.");
 }
 
 }  // namespace octavo

@@ -49,231 +49,240 @@ static inline TileBlocks find_tile(const AttentionItem& item, int32_t tile_start
 
 static inline void fetch(const uint8_t* p) { __builtin_prefetch(p, 0, 3); }
 
-// What a pass of R rows multiplies with a tile. `query` rows are in the cache's own form; weights
-// are what softmax made of the scores, in the form that the values take.
+// How 4 bytes of each of 16 keys are multiplied with 4 bytes of a query.
+template <KvFormat F>
+struct KeyMath;
+template <>
+struct KeyMath<KvFormat::kF32> {
+  using Acc = VecF;
+  static inline VecF key(const uint8_t* p) { return load(reinterpret_cast<const float*>(p)); }
+  static inline VecF query(const int32_t* p) { return splat(*reinterpret_cast<const float*>(p)); }
+  static inline VecF dot(VecF acc, VecF k, VecF q) { return fma(k, q, acc); }
+};
+template <>
+struct KeyMath<KvFormat::kBf16> {
+  using Acc = VecF;
+  static inline Pairs key(const uint8_t* p) { return load_pairs(p); }
+  static inline Pairs query(const int32_t* p) {
+    return splat_pair(reinterpret_cast<const uint16_t*>(p));
+  }
+  static inline VecF dot(VecF acc, Pairs k, Pairs q) { return dot_bf16(acc, k, q); }
+};
+template <>
+struct KeyMath<KvFormat::kInt8> {
+  using Acc = VecI;
+  static inline Bytes key(const uint8_t* p) { return load_bytes(p); }
+  static inline Quad query(const int32_t* p) {
+    return splat_quad(reinterpret_cast<const int8_t*>(p));
+  }
+  static inline VecI dot(VecI acc, Bytes k, Quad q) { return dot_u8s8<false>(acc, k, q); }
+};
+
+// What a pass of R rows multiplies with a tile.
 template <KvFormat F, int R>
 struct Pass {
-  const float* query_f32[R];
-  const uint16_t* query_bf16[R];
-  const int8_t* query_q[R];
-  float query_scale[R];    // int8: of the row
-  int32_t query_start[R];  // int8: -128 * sum of q, for keys that are kept as q + 128
+  const int32_t* query;        // [D / numbers in 4 bytes][R] in the cache's own form
+  const float* query_scale;    // [R] int8 only
+  const int32_t* query_start;  // [R] int8 only: -128 * sum of q, for keys that are kept as q + 128
+  float* out;                  // [R][D]
   alignas(64) float scores[R][kKeysPerTile];  // then the weights, in float
   alignas(64) uint16_t weights_bf16[R][kKeysPerTile];
   alignas(64) uint8_t weights_high[R][kKeysPerTile];  // int8: weights in 16 bits, in two planes
   alignas(64) uint8_t weights_low[R][kKeysPerTile];
   float weight_unit[R];  // int8: what 1 in 16 bits stands for
   float factor[R];       // for what was summed before this tile
-  float* out[R];
 };
 
 // scores[r][g * 16 ..] for N groups from g0. While keys are read, the tile's values are fetched.
-template <KvFormat F, int R, int N>
+template <KvFormat F, int R, int N, bool kFetch>
 static inline void scores_of_groups(const TileBlocks& t, int g0, const KvLayer& kv,
-                                    bool fetch_values, Pass<F, R>& pass) {
+                                    Pass<F, R>& pass) {
+  using Math = KeyMath<F>;
   const int64_t stride = kv.block_size * 4;
-  const int steps = static_cast<int>(kv.head_dim * kv_element(F) / 4);
-  if constexpr (F == KvFormat::kInt8) {
-    VecI acc[R][N];
+  const int64_t steps = kv.head_dim * kv_element(F) / 4;
+  typename Math::Acc acc[R][N] = {};
+  const uint8_t* keys[N];
+  const uint8_t* values[N];
+  OCTAVO_UNROLL
+  for (int n = 0; n < N; ++n) keys[n] = t.keys[g0 + n], values[n] = t.values[g0 + n];
+  const int32_t* query = pass.query;
+  for (int64_t i = 0; i < steps; ++i, query += R) {
+    decltype(Math::key(nullptr)) k[N];
     OCTAVO_UNROLL
-    for (int r = 0; r < R; ++r) {
+    for (int n = 0; n < N; ++n) k[n] = Math::key(keys[n] + i * stride);
+    if constexpr (kFetch) {
       OCTAVO_UNROLL
-      for (int n = 0; n < N; ++n) acc[r][n] = splat_int(pass.query_start[r]);
-    }
-    for (int i = 0; i < steps; ++i) {
-      Bytes k[N];
-      OCTAVO_UNROLL
-      for (int n = 0; n < N; ++n) {
-        if (fetch_values) fetch(t.values[g0 + n] + i * kLine);
-        k[n] = load_bytes(t.keys[g0 + n] + i * stride);
-      }
-      OCTAVO_UNROLL
-      for (int r = 0; r < R; ++r) {
-        const Quad x = splat_quad(pass.query_q[r] + 4 * i);
-        OCTAVO_UNROLL
-        for (int n = 0; n < N; ++n) acc[r][n] = dot_u8s8<false>(acc[r][n], k[n], x);
-      }
+      for (int n = 0; n < N; ++n) fetch(values[n] + i * kLine);
     }
     OCTAVO_UNROLL
     for (int r = 0; r < R; ++r) {
+      const auto x = Math::query(query + r);
       OCTAVO_UNROLL
-      for (int n = 0; n < N; ++n) {
+      for (int n = 0; n < N; ++n) acc[r][n] = Math::dot(acc[r][n], k[n], x);
+    }
+  }
+  OCTAVO_UNROLL
+  for (int r = 0; r < R; ++r) {
+    OCTAVO_UNROLL
+    for (int n = 0; n < N; ++n) {
+      float* scores = pass.scores[r] + (g0 + n) * 16;
+      if constexpr (F == KvFormat::kInt8) {
+        const VecI sum = add_int(acc[r][n], splat_int(pass.query_start[r]));
         const VecF scale = mul(load(t.key_scales[g0 + n]), splat(pass.query_scale[r]));
-        store(pass.scores[r] + (g0 + n) * 16, mul(to_float(acc[r][n]), scale));
-      }
-    }
-  } else {
-    VecF acc[R][N];
-    OCTAVO_UNROLL
-    for (int r = 0; r < R; ++r) {
-      OCTAVO_UNROLL
-      for (int n = 0; n < N; ++n) acc[r][n] = zero();
-    }
-    for (int i = 0; i < steps; ++i) {
-      if (fetch_values) {
-        OCTAVO_UNROLL
-        for (int n = 0; n < N; ++n) fetch(t.values[g0 + n] + i * kLine);
-      }
-      if constexpr (F == KvFormat::kBf16) {
-        Pairs k[N];
-        OCTAVO_UNROLL
-        for (int n = 0; n < N; ++n) k[n] = load_pairs(t.keys[g0 + n] + i * stride);
-        OCTAVO_UNROLL
-        for (int r = 0; r < R; ++r) {
-          const Pairs x = splat_pair(pass.query_bf16[r] + 2 * i);
-          OCTAVO_UNROLL
-          for (int n = 0; n < N; ++n) acc[r][n] = dot_bf16(acc[r][n], k[n], x);
-        }
+        store(scores, mul(to_float(sum), scale));
       } else {
-        VecF k[N];
-        OCTAVO_UNROLL
-        for (int n = 0; n < N; ++n) {
-          k[n] = load(reinterpret_cast<const float*>(t.keys[g0 + n] + i * stride));
-        }
-        OCTAVO_UNROLL
-        for (int r = 0; r < R; ++r) {
-          const VecF x = splat(pass.query_f32[r][i]);
-          OCTAVO_UNROLL
-          for (int n = 0; n < N; ++n) acc[r][n] = fma(k[n], x, acc[r][n]);
-        }
+        store(scores, acc[r][n]);
       }
-    }
-    OCTAVO_UNROLL
-    for (int r = 0; r < R; ++r) {
-      OCTAVO_UNROLL
-      for (int n = 0; n < N; ++n) store(pass.scores[r] + (g0 + n) * 16, acc[r][n]);
     }
   }
 }
 
-// Weights of row r (in pass.scores) into the form that the values take; returns their sum, of what
-// is used.
+// The weights of a tile, of row r, into the form that the values take. Returns the sum of what is
+// used.
 template <KvFormat F, int R>
-static inline float round_weights(const TileBlocks& t, int num_groups, int r, Pass<F, R>& pass) {
+static inline VecF round_weights(const TileBlocks& t, VecF (&p)[kGroupsPerTile], int r,
+                                 Pass<F, R>& pass) {
   VecF sum = zero();
   if constexpr (F == KvFormat::kInt8) {
     // Times the token's scale, in units of the largest / 65535: exact in integers, twice 8 bits.
     VecF largest = zero();
-    for (int g = 0; g < num_groups; ++g) {
-      const VecF p = load(pass.scores[r] + g * 16);
-      sum = add(sum, p);
-      const VecF scaled = keep_above(mul(p, load(t.value_scales[g])), p, 0.0f);
-      store(pass.scores[r] + g * 16, scaled);
-      largest = vmax(largest, scaled);
+    OCTAVO_UNROLL
+    for (int g = 0; g < kGroupsPerTile; ++g) {
+      sum = add(sum, p[g]);
+      p[g] = keep_above(mul(p[g], load(t.value_scales[g])), p[g], 0.0f);
+      largest = vmax(largest, p[g]);
     }
     const float top = reduce_max(largest);
     pass.weight_unit[r] = top / 65535.0f;
     const VecF inverse = splat(top > 0.0f ? 65535.0f / top : 0.0f);
-    for (int g = 0; g < num_groups; ++g) {
-      const VecI w = to_int(mul(load(pass.scores[r] + g * 16), inverse));
+    OCTAVO_UNROLL
+    for (int g = 0; g < kGroupsPerTile; ++g) {
+      const VecI w = to_int(mul(p[g], inverse));
       store_low_bytes(pass.weights_low[r] + g * 16, w);
       store_low_bytes(pass.weights_high[r] + g * 16, shift_right_8(w));
     }
   } else {
-    for (int g = 0; g < num_groups; ++g) {
-      VecF p = load(pass.scores[r] + g * 16);
+    OCTAVO_UNROLL
+    for (int g = 0; g < kGroupsPerTile; ++g) {
       if constexpr (F == KvFormat::kBf16) {
-        store_bf16(pass.weights_bf16[r] + g * 16, p);
-        p = load_bf16(pass.weights_bf16[r] + g * 16);
+        store_bf16(pass.weights_bf16[r] + g * 16, p[g]);
+      } else {
+        store(pass.scores[r] + g * 16, p[g]);
+        sum = add(sum, p[g]);
       }
-      sum = add(sum, p);
+    }
+    if constexpr (F == KvFormat::kBf16) {
+      const uint16_t ones[2] = {0x3f80, 0x3f80};
+      const Pairs one = splat_pair(ones);
+      OCTAVO_UNROLL
+      for (int i = 0; i < kKeysPerTile; i += 32) {
+        sum = dot_bf16(sum, load_pairs(pass.weights_bf16[r] + i), one);
+      }
     }
   }
-  return reduce_sum(sum);
+  return sum;
 }
 
-// Fetches the lines of the next tile's keys that step i of group g stands for.
-template <int N>
-static inline void fetch_keys(const TileBlocks* next, const KvLayer& kv, int g, int i, int v0) {
-  const uint8_t* keys = next->keys[g] + (i * (kv.head_dim / 16) + v0) * (kv.block_size * 4);
-  OCTAVO_UNROLL
-  for (int n = 0; n < N; ++n) fetch(keys + n * (kv.block_size * 4));
-}
+// Fetches the next tile's keys while values are read: as many lines of each group.
+template <int N, bool kFetch>
+class KeyFetcher {
+ public:
+  inline KeyFetcher(const uint8_t* keys, const KvLayer& kv, int v0)
+      : stride_(kv.block_size * 4), jump_(kv.head_dim / 16 * stride_), next_(keys + v0 * stride_) {}
+  inline void step() {
+    if constexpr (kFetch) {
+      OCTAVO_UNROLL
+      for (int n = 0; n < N; ++n) fetch(next_ + n * stride_);
+      next_ += jump_;
+    }
+  }
+
+ private:
+  const int64_t stride_;
+  const int64_t jump_;
+  const uint8_t* next_;
+};
 
 // out[r][v * 16 ..] = out * factor + weights * values, for N vectors of channels from v0.
-template <KvFormat F, int R, int N>
-static inline void values_of_channels(const TileBlocks& t, const TileBlocks* next, int num_groups,
+template <KvFormat F, int R, int N, bool kFetch>
+static inline void values_of_channels(const TileBlocks& t, const TileBlocks& next, int num_groups,
                                       int v0, const KvLayer& kv, const Pass<F, R>& pass) {
-  const int64_t stride = kv.head_dim * 4;  // four tokens, two, or one
-  constexpr int kSteps = F == KvFormat::kInt8 ? 4 : F == KvFormat::kBf16 ? 8 : 16;
-  if constexpr (F == KvFormat::kInt8) {
-    VecI high[R][N], low[R][N];
+  static_assert(F != KvFormat::kInt8);
+  constexpr int kSteps = F == KvFormat::kBf16 ? 8 : 16;  // tokens of a group, in pairs or alone
+  using Math = KeyMath<F>;
+  VecF acc[R][N];
+  OCTAVO_UNROLL
+  for (int r = 0; r < R; ++r) {
     OCTAVO_UNROLL
-    for (int r = 0; r < R; ++r) {
-      OCTAVO_UNROLL
-      for (int n = 0; n < N; ++n) high[r][n] = low[r][n] = splat_int(0);
+    for (int n = 0; n < N; ++n) {
+      acc[r][n] = mul(load(pass.out + r * kv.head_dim + (v0 + n) * 16), splat(pass.factor[r]));
     }
-    for (int g = 0; g < num_groups; ++g) {
-      const uint8_t* base = t.values[g] + v0 * kLine;
-      for (int i = 0; i < kSteps; ++i) {
-        if (next != nullptr) fetch_keys<N>(next, kv, g, i, v0);
-        Bytes v[N];
+  }
+  constexpr int kRow = sizeof(pass.scores[0]) / (F == KvFormat::kBf16 ? 2 : 1) / 4;
+  const int32_t* weights = F == KvFormat::kBf16
+                               ? reinterpret_cast<const int32_t*>(pass.weights_bf16[0])
+                               : reinterpret_cast<const int32_t*>(pass.scores[0]);
+  const int64_t stride = kv.head_dim * 4;
+  for (int g = 0; g < num_groups; ++g) {
+    const uint8_t* base = t.values[g] + v0 * kLine;
+    KeyFetcher<N, kFetch> fetcher(next.keys[g], kv, v0);
+    for (int i = 0; i < kSteps; ++i, base += stride, ++weights) {
+      decltype(Math::key(nullptr)) v[N];
+      OCTAVO_UNROLL
+      for (int n = 0; n < N; ++n) v[n] = Math::key(base + n * kLine);
+      fetcher.step();
+      OCTAVO_UNROLL
+      for (int r = 0; r < R; ++r) {
+        const auto p = Math::query(weights + r * kRow);
         OCTAVO_UNROLL
-        for (int n = 0; n < N; ++n) v[n] = load_bytes(base + i * stride + n * kLine);
+        for (int n = 0; n < N; ++n) acc[r][n] = Math::dot(acc[r][n], v[n], p);
+      }
+    }
+  }
+  OCTAVO_UNROLL
+  for (int r = 0; r < R; ++r) {
+    OCTAVO_UNROLL
+    for (int n = 0; n < N; ++n) store(pass.out + r * kv.head_dim + (v0 + n) * 16, acc[r][n]);
+  }
+}
+
+// The same for int8: both planes of the weights, exact in integers.
+template <int R, int N, bool kFetch>
+static inline void int8_values_of_channels(const TileBlocks& t, const TileBlocks& next,
+                                           int num_groups, int v0, const KvLayer& kv,
+                                           const Pass<KvFormat::kInt8, R>& pass) {
+  VecI high[R][N] = {}, low[R][N] = {};
+  const uint8_t* weights_high = pass.weights_high[0];
+  const uint8_t* weights_low = pass.weights_low[0];
+  const int64_t stride = kv.head_dim * 4;
+  for (int g = 0; g < num_groups; ++g) {
+    const uint8_t* base = t.values[g] + v0 * kLine;
+    KeyFetcher<N, kFetch> fetcher(next.keys[g], kv, v0);
+    for (int i = 0; i < 4; ++i, base += stride, weights_high += 4, weights_low += 4) {
+      Bytes v[N];
+      OCTAVO_UNROLL
+      for (int n = 0; n < N; ++n) v[n] = load_bytes(base + n * kLine);
+      fetcher.step();
+      OCTAVO_UNROLL
+      for (int r = 0; r < R; ++r) {
+        const UnsignedQuad h = splat_unsigned_quad(weights_high + r * kKeysPerTile);
+        const UnsignedQuad l = splat_unsigned_quad(weights_low + r * kKeysPerTile);
         OCTAVO_UNROLL
-        for (int r = 0; r < R; ++r) {
-          const UnsignedQuad h = splat_unsigned_quad(pass.weights_high[r] + g * 16 + 4 * i);
-          const UnsignedQuad l = splat_unsigned_quad(pass.weights_low[r] + g * 16 + 4 * i);
-          OCTAVO_UNROLL
-          for (int n = 0; n < N; ++n) {
-            high[r][n] = dot_s8u8(high[r][n], v[n], h);
-            low[r][n] = dot_s8u8(low[r][n], v[n], l);
-          }
+        for (int n = 0; n < N; ++n) {
+          high[r][n] = dot_s8u8(high[r][n], v[n], h);
+          low[r][n] = dot_s8u8(low[r][n], v[n], l);
         }
       }
     }
+  }
+  OCTAVO_UNROLL
+  for (int r = 0; r < R; ++r) {
     OCTAVO_UNROLL
-    for (int r = 0; r < R; ++r) {
-      OCTAVO_UNROLL
-      for (int n = 0; n < N; ++n) {
-        // 128 keys x 65535 x 127 is below 2^31: the sum of both planes is exact.
-        const VecF sum = to_float(add_int(shift_left_8(high[r][n]), low[r][n]));
-        float* out = pass.out[r] + (v0 + n) * 16;
-        store(out, fma(sum, splat(pass.weight_unit[r]), mul(load(out), splat(pass.factor[r]))));
-      }
-    }
-  } else {
-    VecF acc[R][N];
-    OCTAVO_UNROLL
-    for (int r = 0; r < R; ++r) {
-      OCTAVO_UNROLL
-      for (int n = 0; n < N; ++n) {
-        acc[r][n] = mul(load(pass.out[r] + (v0 + n) * 16), splat(pass.factor[r]));
-      }
-    }
-    for (int g = 0; g < num_groups; ++g) {
-      const uint8_t* base = t.values[g] + v0 * kLine;
-      for (int i = 0; i < kSteps; ++i) {
-        if (next != nullptr) fetch_keys<N>(next, kv, g, i, v0);
-        if constexpr (F == KvFormat::kBf16) {
-          Pairs v[N];
-          OCTAVO_UNROLL
-          for (int n = 0; n < N; ++n) v[n] = load_pairs(base + i * stride + n * kLine);
-          OCTAVO_UNROLL
-          for (int r = 0; r < R; ++r) {
-            const Pairs p = splat_pair(pass.weights_bf16[r] + g * 16 + 2 * i);
-            OCTAVO_UNROLL
-            for (int n = 0; n < N; ++n) acc[r][n] = dot_bf16(acc[r][n], v[n], p);
-          }
-        } else {
-          VecF v[N];
-          OCTAVO_UNROLL
-          for (int n = 0; n < N; ++n) {
-            v[n] = load(reinterpret_cast<const float*>(base + i * stride + n * kLine));
-          }
-          OCTAVO_UNROLL
-          for (int r = 0; r < R; ++r) {
-            const VecF p = splat(pass.scores[r][g * 16 + i]);
-            OCTAVO_UNROLL
-            for (int n = 0; n < N; ++n) acc[r][n] = fma(v[n], p, acc[r][n]);
-          }
-        }
-      }
-    }
-    OCTAVO_UNROLL
-    for (int r = 0; r < R; ++r) {
-      OCTAVO_UNROLL
-      for (int n = 0; n < N; ++n) store(pass.out[r] + (v0 + n) * 16, acc[r][n]);
+    for (int n = 0; n < N; ++n) {
+      // 128 keys x 65535 x 127 is below 2^31: the sum of both planes is exact.
+      const VecF sum = to_float(add_int(shift_left_8(high[r][n]), low[r][n]));
+      float* out = pass.out + r * kv.head_dim + (v0 + n) * 16;
+      store(out, fma(sum, splat(pass.weight_unit[r]), mul(load(out), splat(pass.factor[r]))));
     }
   }
 }

@@ -9,42 +9,15 @@
 constexpr int kRowsPerPass = 6;   // 6 rows x 2 vectors: 12 chains of dot products
 constexpr float kNoMax = -1e30f;  // below any score, and finite: differences stay numbers
 
-// One row's softmax over a tile: its scores become weights, and the running maximum m and sum l
-// move on.
-template <KvFormat F, int R>
-static inline void softmax_tile(const TileBlocks& t, int num_groups, int lo, int hi, int r,
-                                float* m, float* l, Pass<F, R>& pass) {
-  float* scores = pass.scores[r];
-  VecF largest = splat(-__builtin_inff());
-  for (int g = 0; g < num_groups; ++g) {
-    VecF s = load(scores + g * 16);
-    if (g * 16 < lo || g * 16 + 16 > hi) {
-      s = keep_lanes(s, lo - g * 16, hi - g * 16, -__builtin_inff());
-      store(scores + g * 16, s);
-    }
-    largest = vmax(largest, s);
-  }
-  const float tile_max = reduce_max(largest);
-  const float new_max = tile_max > *m ? tile_max : *m;
-  alignas(64) float factor[16];
-  store(factor, exp2v(splat(*m - new_max)));
-  for (int g = 0; g < num_groups; ++g) {
-    store(scores + g * 16, exp2v(sub(load(scores + g * 16), splat(new_max))));
-  }
-  *m = new_max;
-  *l = *l * factor[0] + round_weights<F, R>(t, num_groups, r, pass);
-  pass.factor[r] = factor[0];
-}
-
 // The state of an item: a partial result of the present split, and the total of those before.
 struct AttentionState {
   int32_t num_rows;
-  uint16_t* q_bf16;  // [rows][D] queries in the cache's form
-  int8_t* q_int8;    // [rows][D]
-  float* q_scale;    // [rows], int8 only
-  float* out;        // [rows][D]
-  float* m;          // [rows]
-  float* l;          // [rows]
+  int32_t* query;      // passes of [D / numbers in 4 bytes][rows of the pass], in the cache's form
+  float* query_scale;  // [rows], int8 only
+  int32_t* query_start;  // [rows], int8 only
+  float* out;            // [rows][D]
+  float* m;              // [rows]
+  float* l;              // [rows]
   float* total_out;
   float* total_m;
   float* total_l;
@@ -62,85 +35,150 @@ static AttentionState carve_state(const AttentionItem& item) {
   s.l = p, p += padded_rows;
   s.total_m = p, p += padded_rows;
   s.total_l = p, p += padded_rows;
-  s.q_scale = p, p += padded_rows;
-  s.q_bf16 = reinterpret_cast<uint16_t*>(p);  // one of the two
-  s.q_int8 = reinterpret_cast<int8_t*>(p);
+  s.query_scale = p, p += padded_rows;
+  s.query_start = reinterpret_cast<int32_t*>(p), p += padded_rows;
+  s.query = reinterpret_cast<int32_t*>(p);
   return s;
 }
 
-// The query of a row for a pass.
-template <KvFormat F, int R>
-static inline void set_query(const AttentionItem& item, const AttentionState& s, int row, int r,
-                             Pass<F, R>& pass) {
+static inline int rows_of_pass(const AttentionState& s, int first) {
+  return s.num_rows - first < kRowsPerPass ? s.num_rows - first : kRowsPerPass;
+}
+
+// Queries into the form of the cache: 4 bytes of each row of a pass beside each other.
+template <KvFormat F>
+static void convert_queries(const AttentionItem& item, const AttentionState& s) {
   const int64_t dim = item.kv.head_dim;
-  if constexpr (F == KvFormat::kF32) {
-    pass.query_f32[r] = item.query + row / item.group * item.query_stride + row % item.group * dim;
-  } else if constexpr (F == KvFormat::kBf16) {
-    pass.query_bf16[r] = s.q_bf16 + row * dim;
-  } else {
-    pass.query_q[r] = s.q_int8 + row * dim;
-    pass.query_scale[r] = s.q_scale[row];
-    int32_t sum = 0;
-    for (int64_t i = 0; i < dim; ++i) sum += pass.query_q[r][i];
-    pass.query_start[r] = -128 * sum;
+  const int64_t steps = dim * kv_element(F) / 4;
+  int32_t* form = s.query + s.num_rows * dim;  // one row
+  for (int row = 0; row < s.num_rows; ++row) {
+    const float* q = item.query + row / item.group * item.query_stride + row % item.group * dim;
+    if constexpr (F == KvFormat::kInt8) {
+      int8_t* bytes = reinterpret_cast<int8_t*>(form);
+      s.query_scale[row] = quantize_head(q, dim, bytes);
+      int32_t sum = 0;
+      for (int64_t i = 0; i < dim; ++i) sum += bytes[i];
+      s.query_start[row] = -128 * sum;
+    } else if constexpr (F == KvFormat::kBf16) {
+      for (int64_t i = 0; i < dim; i += 16) {
+        store_bf16(reinterpret_cast<uint16_t*>(form) + i, load(q + i));
+      }
+    } else {
+      __builtin_memcpy(form, q, dim * sizeof(float));
+    }
+    const int first = row / kRowsPerPass * kRowsPerPass, count = rows_of_pass(s, first);
+    int32_t* to = s.query + first * steps + (row - first);
+    for (int64_t i = 0; i < steps; ++i) to[i * count] = form[i];
   }
 }
 
-// Rows [first, first + R) against one tile. The first pass of an item fetches ahead for all.
+// One row's softmax over a tile: its scores become weights, and the running maximum m and sum l
+// move on. Keys outside [lo, hi) count nothing.
 template <KvFormat F, int R>
+static inline void softmax_tile(const TileBlocks& t, int lo, int hi, int r, float* m, float* l,
+                                Pass<F, R>& pass) {
+  VecF p[kGroupsPerTile];
+  OCTAVO_UNROLL
+  for (int g = 0; g < kGroupsPerTile; ++g) p[g] = load(pass.scores[r] + g * 16);
+  if (lo > 0 || hi < kKeysPerTile) {
+    OCTAVO_UNROLL
+    for (int g = 0; g < kGroupsPerTile; ++g) {
+      p[g] = keep_lanes(p[g], lo - g * 16, hi - g * 16, -__builtin_inff());
+    }
+  }
+  VecF largest = p[0];
+  OCTAVO_UNROLL
+  for (int g = 1; g < kGroupsPerTile; ++g) largest = vmax(largest, p[g]);
+  const float tile_max = reduce_max(largest);
+  const float new_max = tile_max > *m ? tile_max : *m;
+  const VecF base = splat(new_max);
+  OCTAVO_UNROLL
+  for (int g = 0; g < kGroupsPerTile; ++g) p[g] = exp2v(sub(p[g], base));
+  const float factor = first_lane(exp2v(splat(*m - new_max)));
+  const VecF sum = round_weights<F, R>(t, p, r, pass);
+  *m = new_max;
+  *l = *l * factor + reduce_sum(sum);
+  pass.factor[r] = factor;
+}
+
+// Rows [first, first + R) against one tile. The first pass of an item fetches ahead for all.
+template <KvFormat F, int R, bool kFetch>
 static void attend_tile(const AttentionItem& item, const AttentionState& s, const TileBlocks& t,
-                        const TileBlocks* next, int32_t tile_start, int num_groups, int first) {
+                        const TileBlocks& next, int32_t tile_start, int num_groups, int first) {
   const KvLayer& kv = item.kv;
   Pass<F, R> pass;
-  for (int r = 0; r < R; ++r) {
-    set_query<F, R>(item, s, first + r, r, pass);
-    pass.out[r] = s.out + static_cast<int64_t>(first + r) * kv.head_dim;
-  }
-  constexpr int kWide = R <= 3 ? 4 : 2;
+  pass.query = s.query + first * (kv.head_dim * kv_element(F) / 4);
+  pass.query_scale = s.query_scale + first;
+  pass.query_start = s.query_start + first;
+  pass.out = s.out + static_cast<int64_t>(first) * kv.head_dim;
+  constexpr int kWide = F == KvFormat::kInt8 && R > 3 ? 2 : 4;  // at most 24 accumulators
   for (int g = 0; g < num_groups; g += kWide) {
-    scores_of_groups<F, R, kWide>(t, g, kv, first == 0, pass);
+    scores_of_groups<F, R, kWide, kFetch>(t, g, kv, pass);
   }
   for (int r = 0; r < R; ++r) {
     const int row = first + r;
     const int32_t position = item.first_position + row / item.group;
     const int32_t first_key = item.window > 0 ? position - item.window + 1 : 0;
-    softmax_tile<F, R>(t, num_groups, first_key - tile_start, position + 1 - tile_start, r,
-                       s.m + row, s.l + row, pass);
+    softmax_tile<F, R>(t, first_key - tile_start, position + 1 - tile_start, r, s.m + row,
+                       s.l + row, pass);
   }
   const int vectors = kv.head_dim / 16;
-  if (first != 0) next = nullptr;
   int v = 0;
-  for (; v + kWide <= vectors; v += kWide) {
-    values_of_channels<F, R, kWide>(t, next, num_groups, v, kv, pass);
+  if constexpr (F == KvFormat::kInt8) {
+    for (; v + kWide <= vectors; v += kWide) {
+      int8_values_of_channels<R, kWide, kFetch>(t, next, num_groups, v, kv, pass);
+    }
+    for (; v < vectors; ++v)
+      int8_values_of_channels<R, 1, kFetch>(t, next, num_groups, v, kv, pass);
+  } else {
+    for (; v + kWide <= vectors; v += kWide) {
+      values_of_channels<F, R, kWide, kFetch>(t, next, num_groups, v, kv, pass);
+    }
+    for (; v < vectors; ++v) values_of_channels<F, R, 1, kFetch>(t, next, num_groups, v, kv, pass);
   }
-  for (; v < vectors; ++v) values_of_channels<F, R, 1>(t, next, num_groups, v, kv, pass);
+}
+
+template <KvFormat F, int R>
+static void attend_pass(const AttentionItem& item, const AttentionState& s, const TileBlocks& t,
+                        const TileBlocks& next, int32_t tile_start, int num_groups, int first) {
+  if (first == 0) {
+    attend_tile<F, R, true>(item, s, t, next, tile_start, num_groups, first);
+  } else {
+    attend_tile<F, R, false>(item, s, t, next, tile_start, num_groups, first);
+  }
 }
 
 template <KvFormat F>
 static void attend_rows(const AttentionItem& item, const AttentionState& s, const TileBlocks& t,
-                        const TileBlocks* next, int32_t tile_start, int num_groups) {
+                        const TileBlocks& next, int32_t tile_start, int num_groups) {
   for (int first = 0; first < s.num_rows; first += kRowsPerPass) {
     switch (s.num_rows - first) {
       case 1:
-        attend_tile<F, 1>(item, s, t, next, tile_start, num_groups, first);
+        attend_pass<F, 1>(item, s, t, next, tile_start, num_groups, first);
         break;
       case 2:
-        attend_tile<F, 2>(item, s, t, next, tile_start, num_groups, first);
+        attend_pass<F, 2>(item, s, t, next, tile_start, num_groups, first);
         break;
       case 3:
-        attend_tile<F, 3>(item, s, t, next, tile_start, num_groups, first);
+        attend_pass<F, 3>(item, s, t, next, tile_start, num_groups, first);
         break;
       case 4:
-        attend_tile<F, 4>(item, s, t, next, tile_start, num_groups, first);
+        attend_pass<F, 4>(item, s, t, next, tile_start, num_groups, first);
         break;
       case 5:
-        attend_tile<F, 5>(item, s, t, next, tile_start, num_groups, first);
+        attend_pass<F, 5>(item, s, t, next, tile_start, num_groups, first);
         break;
       default:
-        attend_tile<F, 6>(item, s, t, next, tile_start, num_groups, first);
+        attend_pass<F, 6>(item, s, t, next, tile_start, num_groups, first);
         break;
     }
   }
+}
+
+static inline void swap(float*& a, float*& b) {
+  float* const c = a;
+  a = b;
+  b = c;
 }
 
 static void begin_split(const AttentionState& s, int64_t head_dim) {
@@ -148,8 +186,14 @@ static void begin_split(const AttentionState& s, int64_t head_dim) {
   for (int r = 0; r < s.num_rows; ++r) s.m[r] = kNoMax, s.l[r] = 0.0f;
 }
 
-// Adds the partial result of a split to the total.
-static void merge_split(const AttentionState& s, int64_t head_dim) {
+// Adds the partial result of a split to the total; the first one is the total.
+static void merge_split(AttentionState& s, bool is_first, int64_t head_dim) {
+  if (is_first) {
+    swap(s.out, s.total_out);
+    swap(s.m, s.total_m);
+    swap(s.l, s.total_l);
+    return;
+  }
   for (int r = 0; r < s.num_rows; ++r) {
     const float m = s.total_m[r] > s.m[r] ? s.total_m[r] : s.m[r];
     const VecF a = exp2v(splat(s.total_m[r] - m)), b = exp2v(splat(s.m[r] - m));
@@ -166,53 +210,42 @@ static void merge_split(const AttentionState& s, int64_t head_dim) {
   }
 }
 
-// Queries into the form of the cache.
-template <KvFormat F>
-static void convert_queries(const AttentionItem& item, const AttentionState& s) {
-  const int64_t dim = item.kv.head_dim;
-  for (int r = 0; r < s.num_rows; ++r) {
-    const float* q = item.query + r / item.group * item.query_stride + r % item.group * dim;
-    if constexpr (F == KvFormat::kBf16) {
-      for (int64_t i = 0; i < dim; i += 16) store_bf16(s.q_bf16 + r * dim + i, load(q + i));
-    } else if constexpr (F == KvFormat::kInt8) {
-      s.q_scale[r] = quantize_head(q, dim, s.q_int8 + r * dim);
-    }
-  }
-}
-
 // 16-token groups of a tile that hold keys below `end`.
 static inline int groups_of_tile(int32_t tile, int32_t end) {
   const int32_t keys = end - tile < kKeysPerTile ? end - tile : kKeysPerTile;
   return (keys + 15) / 16;
 }
 
+// First key that any of the item's queries sees.
+static inline int32_t lowest_key(const AttentionItem& item) {
+  return item.window > 0 && item.first_position >= item.window
+             ? item.first_position - item.window + 1
+             : 0;
+}
+
 template <KvFormat F>
 static void attend(const AttentionItem& item) {
-  const AttentionState s = carve_state(item);
+  AttentionState s = carve_state(item);
   const int64_t head_dim = item.kv.head_dim;
   convert_queries<F>(item, s);
-  for (int64_t i = 0; i < s.num_rows * head_dim; ++i) s.total_out[i] = 0.0f;
-  for (int r = 0; r < s.num_rows; ++r) s.total_m[r] = kNoMax, s.total_l[r] = 0.0f;
 
   const int32_t end = item.first_position + item.num_tokens;  // keys 0 .. end - 1
-  const int32_t lowest = item.window > 0 && item.first_position >= item.window
-                             ? item.first_position - item.window + 1
-                             : 0;
-  for (int32_t split = lowest / kKeysPerSplit * kKeysPerSplit; split < end;
-       split += kKeysPerSplit) {
+  const int32_t lowest = lowest_key(item);
+  const int32_t first_split = lowest / kKeysPerSplit * kKeysPerSplit;
+  for (int32_t split = first_split; split < end; split += kKeysPerSplit) {
     begin_split(s, head_dim);
     const int32_t split_end = split + kKeysPerSplit < end ? split + kKeysPerSplit : end;
     const int32_t first_tile = lowest > split ? lowest / kKeysPerTile * kKeysPerTile : split;
     TileBlocks blocks = find_tile(item, first_tile, groups_of_tile(first_tile, end));
     for (int32_t tile = first_tile; tile < split_end; tile += kKeysPerTile) {
       const int32_t after = tile + kKeysPerTile;
-      TileBlocks next = {};
-      if (after < end) next = find_tile(item, after, groups_of_tile(after, end));
-      attend_rows<F>(item, s, blocks, after < end ? &next : nullptr, tile,
-                     groups_of_tile(tile, end));
+      // After the last tile its own keys are fetched again: they are there, so it costs nothing.
+      const TileBlocks next =
+          after < end ? find_tile(item, after, groups_of_tile(after, end)) : blocks;
+      attend_rows<F>(item, s, blocks, next, tile, groups_of_tile(tile, end));
       blocks = next;
     }
-    merge_split(s, head_dim);
+    merge_split(s, split == first_split, head_dim);
   }
   for (int r = 0; r < s.num_rows; ++r) {
     const VecF inverse = splat(1.0f / s.total_l[r]);

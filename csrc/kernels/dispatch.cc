@@ -50,7 +50,7 @@ int32_t attention_tokens_per_item(int32_t group, int32_t head_dim) {
 
 int64_t attention_scratch_bytes(int64_t max_rows, int64_t head_dim) {
   const int64_t padded = (max_rows + 15) / 16 * 16;
-  return max_rows * head_dim * (2 * 4 + 2) + 5 * padded * 4 + 256;
+  return (max_rows * 3 + 1) * head_dim * 4 + 6 * padded * 4 + 256;
 }
 
 }  // namespace octavo

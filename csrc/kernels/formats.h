@@ -27,6 +27,7 @@ enum class WeightFormat : uint8_t {
 constexpr int kNumWeightFormats = 6;
 
 enum class ActFormat : uint8_t { kF32 = 0, kBf16 = 1, kQ8 = 2 };
+constexpr int kNumActFormats = 3;
 
 // The activations that a weight format multiplies with.
 constexpr ActFormat act_format(WeightFormat w) {
@@ -62,7 +63,6 @@ constexpr int64_t tile_bytes(WeightFormat w, int64_t k) {
 
 // A number that int8 could not hold beside its neighbours: it keeps its value, its q is 0.
 struct Outlier {
-  int32_t k;
   int32_t row;  // counted from the first row that is multiplied
   float value;
 };

@@ -31,6 +31,8 @@ struct Prefetches {
 using GemmFn = void (*)(const ActView& a, int64_t first_row, const uint8_t* tile,
                         const Prefetches& next, float* out);
 
+constexpr uint8_t kNoOutlier = 0xff;
+
 // Writes rows of activations. Offsets in chunks of 32 numbers from the start of the buffers.
 struct ActBuffer {
   float* f32 = nullptr;
@@ -39,8 +41,9 @@ struct ActBuffer {
   float* scale = nullptr;
   float* sum = nullptr;
   int32_t* sum16 = nullptr;
-  float* outlier = nullptr;       // per chunk of 32: the value left out, 0 if none
-  uint8_t* outlier_at = nullptr;  // and where in the chunk it belongs
+  float* outlier = nullptr;       // per chunk of 32: the value left out, if there is one
+  uint8_t* outlier_at = nullptr;  // and where in the chunk it belongs, else kNoOutlier
+  float outlier_share = 1.0f;     // a number with more of the chunk's energy is left out
 };
 
 enum class Activation : uint8_t { kSilu = 0, kGeluTanh = 1 };
@@ -112,11 +115,12 @@ struct KernelTable {
   void (*add_to)(float* x, const float* y, int64_t n);
   // x[n] *= factor
   void (*scale)(float* x, float factor, int64_t n);
-  // 32-number chunks of a row into the activation buffer at chunk offset `chunk`.
+  // 32-number chunks of a row into the activation buffer, the first at chunk offset `chunk`, the
+  // others `stride` apart.
   void (*store_acts)(ActFormat format, const float* x, int64_t num_chunks, const ActBuffer& dst,
-                     int64_t chunk);
-  // out[32] = act(gate[32]) * up[32]
-  void (*gate)(Activation kind, const float* gate, const float* up, float* out);
+                     int64_t chunk, int64_t stride);
+  // out[n] = act(gate[n]) * up[n], n a multiple of 16
+  void (*gate)(Activation kind, const float* gate, const float* up, int64_t n, float* out);
   // Turns pairs (x[i], x[i + half]) by cos[half], sin[half].
   void (*rope)(float* x, const float* cos, const float* sin, int64_t half);
 
@@ -135,6 +139,10 @@ struct KernelTable {
   double (*log_sum_exp)(const float* x, int64_t n, float max);
   // p[n] = exp((x[n] - max) * inv_temperature), for n padded with -inf to a multiple of 16.
   void (*exp_scaled)(const float* x, float max, float inv_temperature, int64_t n, float* p);
+
+  // peak[activation format]: multiplies and adds without waiting; returns the operations. `in` and
+  // `out` are 16 floats each, aligned to 64 bytes.
+  int64_t (*peak[kNumActFormats])(int64_t rounds, const float* in, float* out);
 };
 
 // Bytes that one thread needs as scratch for `attention`.

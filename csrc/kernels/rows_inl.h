@@ -25,61 +25,83 @@ static void scale_row(float* x, float factor, int64_t n) {
 
 // Symmetric int8 with one scale for 32 numbers: q = round(x * 127 / max|x|).
 //
-// A number that alone holds more than two fifths of the 32 numbers' energy would leave the others a
-// handful of steps; it is left out, to be multiplied in float. On SmolLM2 about three groups in
-// ten have one, and it lowers the divergence from float32 to a quarter
-// (docs/decisions/0002-outliers.md).
-static void quantize_chunk(const float* x, const ActBuffer& dst, int64_t chunk) {
-  VecF a = load(x), b = load(x + 16);
-  float largest = reduce_max(vmax(vabs(a), vabs(b)));
-  const float energy = reduce_sum(fma(a, a, mul(b, b)));
-  dst.outlier[chunk] = 0.0f;
-  if (2.5f * largest * largest > energy) {
-    alignas(64) float rest[kGroup];
-    store(rest, a);
-    store(rest + 16, b);
-    int at = 0;
-    while (__builtin_fabsf(rest[at]) != largest && at < kGroup - 1) ++at;
-    dst.outlier[chunk] = rest[at];
-    dst.outlier_at[chunk] = static_cast<uint8_t>(at);
-    rest[at] = 0.0f;
-    a = load(rest);
-    b = load(rest + 16);
-    largest = reduce_max(vmax(vabs(a), vabs(b)));
+// A number that alone holds most of the 32 numbers' energy would leave the others a handful of
+// steps; it is left out, to be multiplied in float (docs/decisions/0002-outliers.md).
+class ChunkQuantizer {
+ public:
+  // Several are read before any is written: what reductions wait for overlaps.
+  inline void read(const float* x) {
+    a_ = load(x), b_ = load(x + 16);
+    largest_ = reduce_max(vmax(vabs(a_), vabs(b_)));
+    energy_ = reduce_sum(fma(a_, a_, mul(b_, b_)));
   }
-  const float scale = largest / 127.0f;
-  const VecF inverse = splat(scale > 0.0f ? 127.0f / largest : 0.0f);
-  const VecI qa = to_int(mul(a, inverse)), qb = to_int(mul(b, inverse));
-  store_i8(dst.q + chunk * kGroup, qa);
-  store_i8(dst.q + chunk * kGroup + 16, qb);
-  const int32_t sum_a = reduce_sum_int(qa), sum_b = reduce_sum_int(qb);
-  dst.scale[chunk] = scale;
-  dst.sum16[2 * chunk] = sum_a;
-  dst.sum16[2 * chunk + 1] = sum_b;
-  dst.sum[chunk] = scale * static_cast<float>(sum_a + sum_b);
+  inline void write(const ActBuffer& dst, int64_t chunk) {
+    uint8_t at = kNoOutlier;
+    if (largest_ * largest_ > dst.outlier_share * energy_) at = leave_out(dst.outlier + chunk);
+    dst.outlier_at[chunk] = at;
+    const float scale = largest_ / 127.0f;
+    const VecF inverse = splat(scale > 0.0f ? 127.0f / largest_ : 0.0f);
+    int8_t* q = dst.q + chunk * kGroup;
+    store_i8(q, to_int(mul(a_, inverse)));
+    store_i8(q + 16, to_int(mul(b_, inverse)));
+    const int32_t sum_a = sum_i8(q), sum_b = sum_i8(q + 16);
+    dst.scale[chunk] = scale;
+    dst.sum16[2 * chunk] = sum_a;
+    dst.sum16[2 * chunk + 1] = sum_b;
+    dst.sum[chunk] = scale * static_cast<float>(sum_a + sum_b);
+  }
+
+ private:
+  inline uint8_t leave_out(float* value) {
+    const int in_a = lane_of(vabs(a_), largest_), in_b = lane_of(vabs(b_), largest_);
+    *value = in_a < 16 ? lane(a_, in_a) : lane(b_, in_b);
+    if (in_a < 16) {
+      a_ = zero_lane(a_, in_a);
+    } else {
+      b_ = zero_lane(b_, in_b);
+    }
+    largest_ = reduce_max(vmax(vabs(a_), vabs(b_)));
+    return static_cast<uint8_t>(in_a < 16 ? in_a : 16 + in_b);
+  }
+
+  VecF a_, b_;
+  float largest_, energy_;
+};
+
+static void quantize_chunks(const float* x, int64_t num_chunks, const ActBuffer& dst, int64_t chunk,
+                            int64_t stride) {
+  constexpr int kTogether = 4;
+  ChunkQuantizer quantizers[kTogether];
+  while (num_chunks > 0) {
+    const int count = num_chunks < kTogether ? static_cast<int>(num_chunks) : kTogether;
+    for (int i = 0; i < count; ++i) quantizers[i].read(x + i * kGroup);
+    for (int i = 0; i < count; ++i) quantizers[i].write(dst, chunk + i * stride);
+    x += count * kGroup, chunk += count * stride, num_chunks -= count;
+  }
 }
 
 static void store_acts(ActFormat format, const float* x, int64_t num_chunks, const ActBuffer& dst,
-                       int64_t chunk) {
-  for (int64_t c = 0; c < num_chunks; ++c, x += kGroup, ++chunk) {
-    switch (format) {
-      case ActFormat::kF32:
+                       int64_t chunk, int64_t stride) {
+  switch (format) {
+    case ActFormat::kF32:
+      for (int64_t c = 0; c < num_chunks; ++c, x += kGroup, chunk += stride) {
         store(dst.f32 + chunk * kGroup, load(x));
         store(dst.f32 + chunk * kGroup + 16, load(x + 16));
-        break;
-      case ActFormat::kBf16:
+      }
+      return;
+    case ActFormat::kBf16:
+      for (int64_t c = 0; c < num_chunks; ++c, x += kGroup, chunk += stride) {
         store_bf16(dst.bf16 + chunk * kGroup, load(x));
         store_bf16(dst.bf16 + chunk * kGroup + 16, load(x + 16));
-        break;
-      case ActFormat::kQ8:
-        quantize_chunk(x, dst, chunk);
-        break;
-    }
+      }
+      return;
+    case ActFormat::kQ8:
+      return quantize_chunks(x, num_chunks, dst, chunk, stride);
   }
 }
 
-static void gate(Activation kind, const float* g, const float* up, float* out) {
-  for (int i = 0; i < kTileCols; i += 16) {
+static void gate(Activation kind, const float* g, const float* up, int64_t n, float* out) {
+  for (int64_t i = 0; i < n; i += 16) {
     const VecF x = load(g + i);
     VecF inner = x;
     if (kind == Activation::kGeluTanh) {

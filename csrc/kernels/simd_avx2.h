@@ -55,16 +55,15 @@ static inline VecI shift_left_8(VecI a) {
 static inline VecI shift_right_8(VecI a) {
   return {_mm256_srli_epi32(a.lo, 8), _mm256_srli_epi32(a.hi, 8)};
 }
-static inline VecF scale_pow2(VecF a, VecI n) {
-  return {
-      _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(a.lo), _mm256_slli_epi32(n.lo, 23))),
-      _mm256_castsi256_ps(
-          _mm256_add_epi32(_mm256_castps_si256(a.hi), _mm256_slli_epi32(n.hi, 23)))};
+// a * 2^n for whole numbers n and a near 1; n counts as 127 above that, and below -126 it is 0.
+static inline __m256 times_pow2_half(__m256 a, __m256 n) {
+  const __m256i bits =
+      _mm256_slli_epi32(_mm256_cvtps_epi32(_mm256_min_ps(_mm256_set1_ps(127.0f), n)), 23);
+  const __m256 scaled = _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(a), bits));
+  return _mm256_and_ps(scaled, _mm256_cmp_ps(n, _mm256_set1_ps(-126.0f), _CMP_NLT_UQ));
 }
-static inline VecF zero_below(VecF a, VecF x, float bound) {
-  const __m256 b = _mm256_set1_ps(bound);
-  return {_mm256_and_ps(a.lo, _mm256_cmp_ps(x.lo, b, _CMP_NLT_UQ)),
-          _mm256_and_ps(a.hi, _mm256_cmp_ps(x.hi, b, _CMP_NLT_UQ))};
+static inline VecF times_pow2(VecF a, VecF n) {
+  return {times_pow2_half(a.lo, n.lo), times_pow2_half(a.hi, n.hi)};
 }
 static inline bool any_above(VecF a, float bound) {
   const __m256 b = _mm256_set1_ps(bound);
@@ -84,6 +83,29 @@ static inline __m256 keep_lanes8(__m256 a, __m256i lane, int lo, int hi, float o
 static inline VecF keep_lanes(VecF a, int lo, int hi, float other) {
   return {keep_lanes8(a.lo, _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), lo, hi, other),
           keep_lanes8(a.hi, _mm256_setr_epi32(8, 9, 10, 11, 12, 13, 14, 15), lo, hi, other)};
+}
+// The first lane that equals x; 16 if none does.
+static inline int lane_of(VecF a, float x) {
+  const __m256 b = _mm256_set1_ps(x);
+  const int lo = _mm256_movemask_ps(_mm256_cmp_ps(a.lo, b, _CMP_EQ_OQ));
+  const int hi = _mm256_movemask_ps(_mm256_cmp_ps(a.hi, b, _CMP_EQ_OQ));
+  return __builtin_ctz(static_cast<unsigned>(lo | hi << 8) | 0x10000u);
+}
+// Lane `i` of a, below 16.
+static inline float lane(VecF a, int i) {
+  alignas(32) float lanes[16];
+  _mm256_store_ps(lanes, a.lo);
+  _mm256_store_ps(lanes + 8, a.hi);
+  return lanes[i];
+}
+// a, but 0 in lane `lane`, below 16.
+static inline VecF zero_lane(VecF a, int lane) {
+  const __m256i index = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+  const auto without = [&](__m256 v, int at) {
+    return _mm256_andnot_ps(_mm256_castsi256_ps(_mm256_cmpeq_epi32(index, _mm256_set1_epi32(at))),
+                            v);
+  };
+  return {without(a.lo, lane), without(a.hi, lane - 8)};
 }
 static inline VecF load_f16(const uint16_t* p) {
   return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))),
@@ -110,12 +132,19 @@ static inline void store_i32(int32_t* p, VecI a) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), a.lo);
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + 8), a.hi);
 }
+static inline float first_lane(VecF a) { return _mm256_cvtss_f32(a.lo); }
 static inline void store_i8(int8_t* p, VecI a) {
   alignas(32) int32_t x[16];
   store_i32(x, a);
   for (int i = 0; i < 16; ++i) p[i] = static_cast<int8_t>(x[i]);
 }
 
+// Sum of 16 signed bytes.
+static inline int32_t sum_i8(const int8_t* p) {
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  const __m128i sums = _mm_sad_epu8(_mm_xor_si128(bytes, _mm_set1_epi8(-128)), _mm_setzero_si128());
+  return _mm_cvtsi128_si32(sums) + _mm_extract_epi16(sums, 4) - 16 * 128;
+}
 static inline void store_low_bytes(uint8_t* p, VecI a) {
   alignas(32) int32_t x[16];
   store_i32(x, a);

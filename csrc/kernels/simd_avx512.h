@@ -28,14 +28,8 @@ static inline VecI splat_int(int32_t x) { return {_mm512_set1_epi32(x)}; }
 static inline VecI add_int(VecI a, VecI b) { return {_mm512_add_epi32(a.v, b.v)}; }
 static inline VecI shift_left_8(VecI a) { return {_mm512_slli_epi32(a.v, 8)}; }
 static inline VecI shift_right_8(VecI a) { return {_mm512_srli_epi32(a.v, 8)}; }
-static inline VecF scale_pow2(VecF a, VecI n) {  // a * 2^n for normal results
-  return {
-      _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(a.v), _mm512_slli_epi32(n.v, 23)))};
-}
-// Lanes of a where x < bound become 0.
-static inline VecF zero_below(VecF a, VecF x, float bound) {
-  return {_mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x.v, _mm512_set1_ps(bound), _CMP_NLT_UQ), a.v)};
-}
+// a * 2^n for whole numbers n.
+static inline VecF times_pow2(VecF a, VecF n) { return {_mm512_scalef_ps(a.v, n.v)}; }
 // Whether any lane is greater than the bound, or NaN.
 static inline bool any_above(VecF a, float bound) {
   return _mm512_cmp_ps_mask(a.v, _mm512_set1_ps(bound), _CMP_NLE_UQ) != 0;
@@ -51,6 +45,18 @@ static inline VecF keep_lanes(VecF a, int lo, int hi, float other) {
                        _mm512_cmplt_epi32_mask(lane, _mm512_set1_epi32(hi));
   return {_mm512_mask_blend_ps(in, _mm512_set1_ps(other), a.v)};
 }
+// The first lane that equals x; 16 if none does.
+static inline int lane_of(VecF a, float x) {
+  return __builtin_ctz(_mm512_cmp_ps_mask(a.v, _mm512_set1_ps(x), _CMP_EQ_OQ) | 0x10000u);
+}
+// Lane `i` of a, below 16.
+static inline float lane(VecF a, int i) {
+  return _mm512_cvtss_f32(_mm512_maskz_compress_ps(static_cast<__mmask16>(1u << i), a.v));
+}
+// a, but 0 in lane `lane`, below 16.
+static inline VecF zero_lane(VecF a, int lane) {
+  return {_mm512_maskz_mov_ps(static_cast<__mmask16>(~(1u << lane)), a.v)};
+}
 static inline VecF load_f16(const uint16_t* p) {
   return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
 }
@@ -62,8 +68,15 @@ static inline void store_bf16(uint16_t* p, VecF a) {
   const __m256bh h = _mm512_cvtneps_pbh(a.v);
   __builtin_memcpy(p, &h, 32);
 }
+static inline float first_lane(VecF a) { return _mm512_cvtss_f32(a.v); }
 static inline void store_i8(int8_t* p, VecI a) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtsepi32_epi8(a.v));
+}
+// Sum of 16 signed bytes.
+static inline int32_t sum_i8(const int8_t* p) {
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  const __m128i sums = _mm_sad_epu8(_mm_xor_si128(bytes, _mm_set1_epi8(-128)), _mm_setzero_si128());
+  return _mm_cvtsi128_si32(sums) + _mm_extract_epi16(sums, 4) - 16 * 128;
 }
 static inline void store_low_bytes(uint8_t* p, VecI a) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(a.v));
@@ -90,7 +103,14 @@ static inline int32_t reduce_sum_int(VecI a) { return _mm512_reduce_add_epi32(a.
 struct Bytes {
   __m512i v;
 };
-static inline Bytes load_bytes(const uint8_t* p) { return {_mm512_load_si512(p)}; }
+// A line that several dot products use. g++ 12 would load it again for each of them, and loads are
+// what limits the tiles; after this it does not know that the register still is what memory holds.
+static inline __m512i load_line(const void* p) {
+  __m512i line = _mm512_load_si512(p);
+  asm("" : "+v"(line));
+  return line;
+}
+static inline Bytes load_bytes(const uint8_t* p) { return {load_line(p)}; }
 static inline Bytes low_nibbles(Bytes a) { return {_mm512_and_si512(a.v, _mm512_set1_epi8(0x0f))}; }
 static inline Bytes high_nibbles(Bytes a) {
   return {_mm512_and_si512(_mm512_srli_epi16(a.v, 4), _mm512_set1_epi8(0x0f))};
@@ -132,7 +152,7 @@ static inline VecI dot_s8u8(VecI acc, Bytes v, UnsignedQuad a) {
 struct Pairs {
   __m512i v;
 };
-static inline Pairs load_pairs(const void* p) { return {_mm512_load_si512(p)}; }
+static inline Pairs load_pairs(const void* p) { return {load_line(p)}; }
 static inline Pairs splat_pair(const uint16_t* p) {
   int32_t x;
   __builtin_memcpy(&x, p, 4);

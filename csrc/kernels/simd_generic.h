@@ -97,12 +97,13 @@ static inline VecI shift_right_8(VecI a) {
   OCTAVO_LANES a.v[i] >>= 8;
   return a;
 }
-static inline VecF scale_pow2(VecF a, VecI n) {
-  OCTAVO_LANES a.v[i] = bits_float(float_bits(a.v[i]) + (static_cast<uint32_t>(n.v[i]) << 23));
-  return a;
-}
-static inline VecF zero_below(VecF a, VecF x, float bound) {
-  OCTAVO_LANES a.v[i] = x.v[i] < bound ? 0.0f : a.v[i];
+// a * 2^n for whole numbers n and a near 1; n counts as 127 above that, and below -126 it is 0.
+static inline VecF times_pow2(VecF a, VecF n) {
+  OCTAVO_LANES {
+    const uint32_t power =
+        static_cast<uint32_t>(static_cast<int32_t>(n.v[i] < 127.0f ? n.v[i] : 127.0f));  // NaN: 127
+    a.v[i] = n.v[i] < -126.0f ? 0.0f : bits_float(float_bits(a.v[i]) + (power << 23));
+  }
   return a;
 }
 static inline VecF keep_above(VecF a, VecF x, float bound) {
@@ -127,6 +128,19 @@ static inline float half_to_float(uint16_t h) {
   const float value = bits_float(magnitude << 13) * 0x1p112f;
   return bits_float(sign | float_bits(value));
 }
+// The first lane that equals x; 16 if none does.
+static inline int lane_of(VecF a, float x) {
+  int lane = 0;
+  while (lane < 16 && a.v[lane] != x) ++lane;
+  return lane;
+}
+// Lane `i` of a, below 16.
+static inline float lane(VecF a, int i) { return a.v[i]; }
+// a, but 0 in lane `lane`, below 16.
+static inline VecF zero_lane(VecF a, int lane) {
+  a.v[lane] = 0.0f;
+  return a;
+}
 static inline VecF load_f16(const uint16_t* p) {
   VecF r;
   OCTAVO_LANES r.v[i] = half_to_float(p[i]);
@@ -143,7 +157,14 @@ static inline void store_bf16(uint16_t* p, VecF a) {  // nearest even, finite in
     p[i] = static_cast<uint16_t>((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
   }
 }
+static inline float first_lane(VecF a) { return a.v[0]; }
 static inline void store_i8(int8_t* p, VecI a) { OCTAVO_LANES p[i] = static_cast<int8_t>(a.v[i]); }
+// Sum of 16 signed bytes.
+static inline int32_t sum_i8(const int8_t* p) {
+  int32_t sum = 0;
+  for (int i = 0; i < 16; ++i) sum += p[i];
+  return sum;
+}
 static inline void store_low_bytes(uint8_t* p, VecI a) {
   OCTAVO_LANES p[i] = static_cast<uint8_t>(a.v[i]);
 }

@@ -41,4 +41,5 @@ static constexpr KernelTable kTable = {
     .argmax = argmax,
     .log_sum_exp = log_sum_exp,
     .exp_scaled = exp_scaled,
+    .peak = {peak_f32, peak_bf16, peak_int8},
 };

@@ -15,6 +15,7 @@ namespace {
 #include "kernels/rows_inl.h"
 #include "kernels/attention_cache_inl.h"
 #include "kernels/attention_inl.h"
+#include "kernels/peaks_inl.h"
 #include "kernels/table_inl.h"
 // clang-format on
 }  // namespace

@@ -1,5 +1,7 @@
 #include "plan/acts.h"
 
+#include <cstring>
+
 namespace octavo {
 namespace {
 
@@ -11,7 +13,8 @@ int64_t aligned(int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; 
 
 }  // namespace
 
-Acts::Acts(int64_t max_rows, int64_t k, ActFormat format) : format_(format), k_(k) {
+Acts::Acts(int64_t max_rows, int64_t k, ActFormat format, float outlier_share)
+    : format_(format), k_(k) {
   const int64_t numbers = padded_rows(max_rows) * k, chunks = numbers / kGroup;
   if (format == ActFormat::kF32) {
     memory_ = Buffer(numbers * sizeof(float));
@@ -30,6 +33,8 @@ Acts::Acts(int64_t max_rows, int64_t k, ActFormat format) : format_(format), k_(
     buffer_.outlier = reinterpret_cast<float*>(p), p += scales;
     buffer_.sum16 = reinterpret_cast<int32_t*>(p), p += aligned(2 * chunks * sizeof(int32_t));
     buffer_.outlier_at = p;
+    std::memset(p, kNoOutlier, chunks);  // also where nothing is ever written
+    buffer_.outlier_share = outlier_share;
   }
 }
 

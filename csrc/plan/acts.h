@@ -9,11 +9,17 @@
 
 namespace octavo {
 
+// What share of the energy of 32 numbers makes one an outlier (docs/decisions/0002-outliers.md). In
+// the residual stream and what attention returns, outliers are frequent but lie in few columns; in
+// the gated hidden layer they may lie anywhere, and each column has its cost.
+constexpr float kOutlierShare = 0.4f;
+constexpr float kGatedOutlierShare = 0.8f;
+
 // Room for the largest step is made at load.
 class Acts {
  public:
-  // k: numbers in a row, a multiple of 32.
-  Acts(int64_t max_rows, int64_t k, ActFormat format);
+  // k: numbers in a row, a multiple of 32. outlier_share: see ActBuffer.
+  Acts(int64_t max_rows, int64_t k, ActFormat format, float outlier_share);
 
   ActFormat format() const { return format_; }
   int64_t k() const { return k_; }

@@ -1,6 +1,7 @@
 #include "plan/gemm_input.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace octavo {
 
@@ -11,31 +12,37 @@ void GemmInput::set_rows(int64_t begin, int64_t end) {
   if (acts_.format() == ActFormat::kQ8) collect();
 }
 
-void GemmInput::collect() {
+// Calls body(row, k, value) for all outliers of the chosen rows, row by row.
+template <class Body>
+void GemmInput::for_outliers(Body body) const {
   const ActBuffer& buffer = acts_.buffer();
-  lists_.columns.clear();
-  lists_.outliers.clear();
-  std::vector<Outlier> found;
-  for (int64_t k = 0; k < acts_.k(); k += kGroup) {
-    found.clear();
-    for (int64_t row = begin_; row < end_; ++row) {
-      const int64_t chunk = acts_.chunk(row, k);
-      if (buffer.outlier[chunk] != 0.0f) {
-        found.push_back({static_cast<int32_t>(k) + buffer.outlier_at[chunk],
-                         static_cast<int32_t>(row - begin_), buffer.outlier[chunk]});
+  const int64_t chunks = acts_.k() / kGroup;
+  for (int64_t row = begin_; row < end_; ++row) {
+    const int64_t first = acts_.chunk(row, 0);
+    for (int64_t chunk = 0; chunk < chunks; ++chunk) {
+      const uint8_t at = buffer.outlier_at[first + chunk];
+      if (at != kNoOutlier) {
+        body(static_cast<int32_t>(row - begin_), chunk * kGroup + at,
+             buffer.outlier[first + chunk]);
       }
-    }
-    std::stable_sort(found.begin(), found.end(),
-                     [](const Outlier& a, const Outlier& b) { return a.k < b.k; });
-    for (const Outlier& o : found) {
-      const int32_t position = static_cast<int32_t>(lists_.outliers.size());
-      if (lists_.columns.empty() || lists_.columns.back().k != o.k) {
-        lists_.columns.push_back({o.k, position, position});
-      }
-      lists_.columns.back().end = position + 1;
-      lists_.outliers.push_back(o);
     }
   }
+}
+
+void GemmInput::collect() {
+  Lists& l = lists_;
+  l.place.assign(acts_.k(), 0);
+  for_outliers([&](int32_t, int64_t k, float) { ++l.place[k]; });
+  l.columns.clear();
+  int32_t total = 0;
+  for (int64_t k = 0; k < acts_.k(); ++k) {
+    if (l.place[k] == 0) continue;
+    l.columns.push_back({static_cast<int32_t>(k), total, total + l.place[k]});
+    total += std::exchange(l.place[k], total);
+  }
+  l.outliers.resize(total);
+  for_outliers(
+      [&](int32_t row, int64_t k, float value) { l.outliers[l.place[k]++] = {row, value}; });
 }
 
 void GemmInput::multiply(const Linear& linear, int64_t tile_index, const Linear::Tile* next,

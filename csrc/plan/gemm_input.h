@@ -21,6 +21,8 @@ class GemmInput {
  public:
   // Memory that a thread keeps from op to op.
   struct Lists {
+    std::vector<int32_t>
+        place;  // [k] how many rows have an outlier there; then where the next goes
     std::vector<OutlierColumn> columns;
     std::vector<Outlier> outliers;
   };
@@ -37,6 +39,8 @@ class GemmInput {
 
  private:
   void collect();
+  template <class Body>
+  void for_outliers(Body body) const;
 
   const KernelTable& kernels_;
   const Acts& acts_;

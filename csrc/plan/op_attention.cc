@@ -190,7 +190,7 @@ class AttentionOp final : public Op {
     }
     if (count % kGroup == 0) {
       context_.kernels->store_acts(dst_->format(), heads, count / kGroup, dst_->buffer(),
-                                   dst_->chunk(row, first));
+                                   dst_->chunk(row, first), 1);
     } else {
       store_unaligned(heads, row, first, count);
     }

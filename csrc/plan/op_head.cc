@@ -18,7 +18,7 @@ struct HeadState {
       : context(c),
         linear(l),
         workers(w),
-        acts(kHeadRows, c.shape.padded_hidden(), l.acts()),
+        acts(kHeadRows, c.shape.padded_hidden(), l.acts(), kOutlierShare),
         logits_memory(sizeof(float) * kHeadRows * stride()) {}
 
   int64_t stride() const { return linear.num_tiles() * kTileCols; }
@@ -53,7 +53,7 @@ class HeadNormOp final : public Op {
       context.kernels->rms_norm(x, weight_.data(), context.shape.norm_eps,
                                 context.shape.hidden_size, width, normed.data());
       context.kernels->store_acts(head_->acts.format(), normed.data(), width / kGroup,
-                                  head_->acts.buffer(), head_->acts.chunk(row, 0));
+                                  head_->acts.buffer(), head_->acts.chunk(row, 0), 1);
     });
   }
 

@@ -85,16 +85,17 @@ class GateUpOp final : public Op {
     alignas(64) float ups[kRowChunk * kTileCols];
     input.multiply(linear_, 2 * i, &linear_.tile(2 * i + 1), gates);
     input.multiply(linear_, 2 * i + 1, next, ups);
-    for (int64_t row = begin; row < end; ++row) {
-      float* gate = gates + (row - begin) * kTileCols;
-      float* up = ups + (row - begin) * kTileCols;
-      if (bias_ != nullptr) {
-        kernels.add_to(gate, bias_->data() + 2 * i * kTileCols, kTileCols);
-        kernels.add_to(up, bias_->data() + (2 * i + 1) * kTileCols, kTileCols);
+    const int64_t rows = end - begin;
+    if (bias_ != nullptr) {
+      for (int64_t row = 0; row < rows; ++row) {
+        const float* bias = bias_->data() + 2 * i * kTileCols;
+        kernels.add_to(gates + row * kTileCols, bias, kTileCols);
+        kernels.add_to(ups + row * kTileCols, bias + kTileCols, kTileCols);
       }
-      kernels.gate(activation_, gate, up, gate);
-      kernels.store_acts(dst_->format(), gate, 1, dst_->buffer(), dst_->chunk(row, i * kTileCols));
     }
+    kernels.gate(activation_, gates, ups, rows * kTileCols, gates);
+    kernels.store_acts(dst_->format(), gates, rows, dst_->buffer(),
+                       dst_->chunk(begin, i * kTileCols), dst_->k() / kGroup);
   }
 
   const OpContext context_;

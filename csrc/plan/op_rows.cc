@@ -74,7 +74,7 @@ class NormOp final : public Op {
         kernels.rms_norm(x, weight_->data(), shape.norm_eps, shape.hidden_size, width,
                          normed.data());
         kernels.store_acts(dst_->format(), normed.data(), width / kGroup, dst_->buffer(),
-                           dst_->chunk(row, 0));
+                           dst_->chunk(row, 0), 1);
       }
     });
   }

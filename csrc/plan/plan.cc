@@ -78,9 +78,10 @@ Acts* Plan::acts_for(Role role, int reader) {
   auto it = acts_.find(key);
   if (it == acts_.end()) {
     it = acts_
-             .emplace(
-                 std::piecewise_construct, std::forward_as_tuple(key),
-                 std::forward_as_tuple(context_.shape.max_tokens, linear.padded_k(), linear.acts()))
+             .emplace(std::piecewise_construct, std::forward_as_tuple(key),
+                      std::forward_as_tuple(
+                          context_.shape.max_tokens, linear.padded_k(), linear.acts(),
+                          role == Role::kIntermediate ? kGatedOutlierShare : kOutlierShare))
              .first;
   }
   return &it->second;

@@ -43,6 +43,20 @@ inline bool same_bits(const float* a, const float* b, int64_t n) {
   return std::memcmp(a, b, n * sizeof(float)) == 0;
 }
 
+// n roundings to nearest, one after the other, change a float by this share of it at the most: u =
+// 2^-24 each (Higham, Accuracy and Stability of Numerical Algorithms, lemma 3.1). A sum that adds n
+// terms in any order is within gamma_n(n) * sum |terms|.
+constexpr double kUnit = 0x1p-24;
+inline double gamma_n(double n) { return n * kUnit / (1.0 - n * kUnit); }
+
+// A bfloat16 as a number.
+inline float bf16_value(uint16_t bits) {
+  const uint32_t wide = static_cast<uint32_t>(bits) << 16;
+  float value;
+  std::memcpy(&value, &wide, 4);
+  return value;
+}
+
 // Memory on a cache line, as the kernels want it, exactly as long as asked so that sanitizers see
 // overruns.
 template <class T>

@@ -1,6 +1,8 @@
 // Every GEMM kernel against sums in double, and against itself: a row's bits do not depend on its
 // company.
+#include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "kernels/kernel_table.h"
 #include "plan/linear.h"
@@ -54,12 +56,81 @@ std::vector<uint8_t> random_rows(QuantType type, int64_t rows, int64_t k, Random
   return bytes;
 }
 
+// A weight as it lies in a tile (formats.h): steps * scale + minimum, exactly.
+struct PackedWeight {
+  double scaled, minimum;
+  double value() const { return scaled + minimum; }
+  double magnitude() const { return std::fabs(scaled) + std::fabs(minimum); }
+};
+PackedWeight packed_weight(const Linear::Tile& tile, int64_t k, int column) {
+  const int panel = column / kPanelCols, lane = column % kPanelCols;
+  const uint8_t* record = tile.data + k / record_k(tile.format) * record_bytes(tile.format);
+  const int i = static_cast<int>(k % record_k(tile.format));
+  auto half = [](const uint8_t* line, int index) {
+    uint16_t bits;
+    std::memcpy(&bits, line + 2 * index, 2);
+    return static_cast<double>(half_to_float(bits));
+  };
+  switch (tile.format) {
+    case WeightFormat::kF32: {
+      float value;
+      std::memcpy(&value, record + 4 * column, 4);
+      return {value, 0.0};
+    }
+    case WeightFormat::kBf16: {
+      uint16_t bits;
+      std::memcpy(&bits, record + 4 * column + 2 * i, 2);
+      return {bf16_value(bits), 0.0};
+    }
+    case WeightFormat::kU4: {
+      const uint8_t* lines = record + panel * 5 * kLine;
+      const int byte = lines[i / 8 * kLine + lane * 4 + i % 4];
+      const int u = i % 8 < 4 ? byte & 15 : byte >> 4;
+      return {u * half(lines + 4 * kLine, lane), half(lines + 4 * kLine, 16 + lane)};
+    }
+    case WeightFormat::kU8: {
+      const uint8_t* lines = record + panel * 9 * kLine;
+      const int u = lines[i / 4 * kLine + lane * 4 + i % 4];
+      return {u * half(lines + 8 * kLine, lane), half(lines + 8 * kLine, 16 + lane)};
+    }
+    case WeightFormat::kS8:
+    case WeightFormat::kS8x16: {
+      const int lines = tile.format == WeightFormat::kS8 ? 8 : 4;
+      const int u = record[(panel * lines + i / 4) * kLine + lane * 4 + i % 4];
+      return {(u - 128) * half(record + 2 * lines * kLine + panel * 32, lane), 0.0};
+    }
+  }
+  return {};
+}
+
+// Most roundings that a product passes through on its way into a sum over k: its own (the generic
+// tier has no fused multiply-add) and one for each addition. A group of quantized numbers is exact
+// as an integer; it rounds in scale * scale and in scale * sum, then is added once, or twice where
+// there are minima. Outliers come last, one addition each, with a weight that took two roundings to
+// unpack. bfloat16 products are exact.
+double roundings(WeightFormat format, int64_t k, int64_t outliers) {
+  switch (format) {
+    case WeightFormat::kF32:
+      return static_cast<double>(k) + 1;
+    case WeightFormat::kBf16:
+      return static_cast<double>(k);
+    case WeightFormat::kU4:
+    case WeightFormat::kU8:
+      return static_cast<double>(k / 32 * 2 + outliers) + 3;
+    case WeightFormat::kS8:
+      return static_cast<double>(k / 32 + outliers) + 3;
+    case WeightFormat::kS8x16:
+      return static_cast<double>(k / 16 + outliers) + 3;
+  }
+  return 0.0;
+}
+
 struct Problem {
   Problem(QuantType type, WeightFormat format, int64_t n, int64_t k, int64_t m, uint32_t seed)
       : random(seed),
         pool(1),
         linear(k, std::vector<WeightFormat>((n + 31) / 32, format), &arena),
-        acts(m, linear.padded_k(), act_format(format)) {
+        acts(m, linear.padded_k(), act_format(format), kOutlierShare) {
     const std::vector<uint8_t> rows = random_rows(type, n, k, random);
     linear.pack(type, rows.data(), n, {n, 0, 0, 1}, pool);
     std::vector<float> x(linear.padded_k());
@@ -69,7 +140,7 @@ struct Problem {
       if (r == 1) std::fill(x.begin(), x.end(), 0.0f);  // a row of zeros has a scale of 0
       if (r == 3) x[0] = -40.0f, x[k - 1] = 33.0f;      // outliers, first and last of the row
       kernels()->store_acts(acts.format(), x.data(), linear.padded_k() / 32, acts.buffer(),
-                            acts.chunk(r, 0));
+                            acts.chunk(r, 0), 1);
     }
   }
 
@@ -77,16 +148,32 @@ struct Problem {
   double activation(int64_t row, int64_t i) const {
     const ActView v = acts.view();
     if (acts.format() == ActFormat::kF32) return v.f32[row * v.k + i];
-    if (acts.format() == ActFormat::kBf16) {
-      const uint32_t bits = static_cast<uint32_t>(v.bf16[row * v.k + i]) << 16;
-      float f;
-      std::memcpy(&f, &bits, 4);
-      return f;
-    }
+    if (acts.format() == ActFormat::kBf16) return bf16_value(v.bf16[row * v.k + i]);
     const int64_t chunk = (row * v.k + i) / 32;
     const ActBuffer& b = acts.buffer();
-    if (b.outlier[chunk] != 0.0f && i % 32 == b.outlier_at[chunk]) return b.outlier[chunk];
+    if (i % 32 == b.outlier_at[chunk]) return b.outlier[chunk];
     return static_cast<double>(v.q[row * v.k + i]) * v.scale[chunk];
+  }
+
+  int64_t outliers(int64_t row) const {
+    if (acts.format() != ActFormat::kQ8) return 0;
+    const uint8_t* first = acts.buffer().outlier_at + acts.chunk(row, 0);
+    return acts.k() / kGroup - std::count(first, first + acts.k() / kGroup, kNoOutlier);
+  }
+
+  // Nothing of these rows may reach another row's sum.
+  void poison(int64_t row) {
+    const ActBuffer& b = acts.buffer();
+    const int64_t chunk = acts.chunk(row, 0);
+    for (int64_t i = chunk * kGroup; i < chunk * kGroup + acts.k(); ++i) {
+      if (acts.format() == ActFormat::kF32) b.f32[i] = NAN;
+      if (acts.format() == ActFormat::kBf16) b.bf16[i] = 0x7fff;
+      if (acts.format() == ActFormat::kQ8) b.q[i] = -128;
+    }
+    for (int64_t c = chunk; acts.format() == ActFormat::kQ8 && c < chunk + acts.k() / kGroup; ++c) {
+      b.scale[c] = b.sum[c] = b.outlier[c] = NAN;
+      b.outlier_at[c] = 31;
+    }
   }
 
   std::vector<float> multiply(int64_t tile, int64_t row, int64_t rows) {
@@ -106,13 +193,37 @@ struct Problem {
   GemmInput::Lists lists;
 };
 
+void check_against_double(const Problem& p, int64_t tile, int64_t row, const float* got) {
+  const Linear::Tile& t = p.linear.tile(tile);
+  const int64_t k = p.linear.padded_k();
+  std::vector<float> column(k);
+  for (int c = 0; c < kTileCols; ++c) {
+    kernels()->tile_column(t.format, t.data, k, c, column.data());
+    double sum = 0.0, magnitude = 0.0;
+    for (int64_t i = 0; i < k; ++i) {
+      const PackedWeight w = packed_weight(t, i, c);
+      CHECK(std::fabs(column[i] - w.value()) <= gamma_n(2) * w.magnitude(), "column %d k %ld", c,
+            i);
+      sum += p.activation(row, i) * w.value();
+      magnitude += std::fabs(p.activation(row, i)) * w.magnitude();
+    }
+    // Besides, a product of bfloat16 below 2^-126 may count as zero.
+    const double bound = gamma_n(roundings(t.format, k, p.outliers(row))) * magnitude +
+                         static_cast<double>(k) * 0x1p-126;
+    CHECK(std::fabs(sum - got[c]) <= bound, "format %d k %ld row %ld col %d: %g != %g within %g",
+          static_cast<int>(t.format), k, row, c, static_cast<double>(got[c]), sum, bound);
+  }
+}
+
 void check_problem(QuantType type, WeightFormat format, int64_t n, int64_t k, uint32_t seed) {
-  constexpr int64_t kRows = 6;
+  constexpr int64_t kRows = 9;  // two whole calls of the kernels and one row
   Problem p(type, format, n, k, kRows, seed);
-  std::vector<float> column(p.linear.padded_k());
   for (int64_t tile = 0; tile < p.linear.num_tiles(); ++tile) {
     std::vector<std::vector<float>> alone;
-    for (int64_t r = 0; r < kRows; ++r) alone.push_back(p.multiply(tile, r, 1));
+    for (int64_t r = 0; r < kRows; ++r) {
+      alone.push_back(p.multiply(tile, r, 1));
+      check_against_double(p, tile, r, alone.back().data());
+    }
     for (int64_t rows = 2; rows <= kRows; ++rows) {
       for (int64_t first = 0; first + rows <= kRows; ++first) {
         const std::vector<float> together = p.multiply(tile, first, rows);
@@ -122,21 +233,14 @@ void check_problem(QuantType type, WeightFormat format, int64_t n, int64_t k, ui
         }
       }
     }
-    for (int c = 0; c < kTileCols; ++c) {
-      const Linear::Tile& t = p.linear.tile(tile);
-      kernels()->tile_column(t.format, t.data, p.linear.padded_k(), c, column.data());
-      for (int64_t r = 0; r < kRows; ++r) {
-        double sum = 0.0, magnitude = 0.0;
-        for (int64_t i = 0; i < p.linear.padded_k(); ++i) {
-          const double product = p.activation(r, i) * static_cast<double>(column[i]);
-          sum += product;
-          magnitude += std::fabs(product);
-        }
-        // Grouped sums pass through a few roundings a group; u * max of the parts bounds them. The
-        // part of a weight's minimum cancels against the rest, hence the factor.
-        const double bound = (static_cast<double>(k) / 16 + 8) * 6e-8 * 16 * magnitude + 1e-30;
-        CHECK(std::fabs(sum - alone[r][c]) <= bound, "format %d k %ld row %ld col %d: %g != %g",
-              static_cast<int>(format), k, r, c, static_cast<double>(alone[r][c]), sum);
+    if (tile > 0) continue;
+    Problem poisoned(type, format, n, k, kRows, seed);
+    for (int64_t r : {0, 2, 8}) poisoned.poison(r);
+    for (const auto& [first, rows] : {std::pair{1, 1}, {3, 5}, {3, 4}, {7, 1}}) {
+      const std::vector<float> out = poisoned.multiply(0, first, rows);
+      for (int64_t r = 0; r < rows; ++r) {
+        CHECK(same_bits(&out[r * kTileCols], alone[first + r].data(), kTileCols),
+              "format %d k %ld: row %ld beside poison", static_cast<int>(format), k, first + r);
       }
     }
   }
@@ -152,8 +256,11 @@ TEST(gemm_equals_double_sums_in_every_format) {
       check_problem(type, WeightFormat::kF32, 33, k, ++seed);
       check_problem(type, WeightFormat::kBf16, 31, k, ++seed);
     }
+    for (int64_t k : {32, 96, 160}) {  // whole groups, where the file's blocks allow it
+      if (row_bytes(type, k) > 0) check_problem(type, packed_format(type), 1, k, ++seed);
+    }
   }
-  for (int64_t k : {1, 31, 33, 48, 100}) {  // not whole groups: floats only
+  for (int64_t k : {1, 2, 17, 31, 33, 48, 63, 100}) {  // not whole groups: floats only
     check_problem(QuantType::kF32, WeightFormat::kF32, 5, k, ++seed);
     check_problem(QuantType::kF32, WeightFormat::kBf16, 37, k, ++seed);
   }
@@ -196,40 +303,6 @@ TEST(tile_columns_are_the_file_s_numbers) {
       }
     }
   }
-}
-
-TEST(whole_numbers_multiply_exactly) {
-  // Activations whose largest is 127 have a scale of 1; with power-of-two weight scales every sum
-  // is exact.
-  Random random(3);
-  ThreadPool pool(1);
-  const int64_t k = 64;
-  std::vector<uint8_t> row(row_bytes(QuantType::kQ8_0, k));
-  std::vector<float> x(k);
-  int64_t expected = 0;
-  for (int64_t g = 0; g < k / 32; ++g) {
-    const uint16_t quarter = float_to_half(0.25f);
-    std::memcpy(row.data() + g * 34, &quarter, 2);
-    for (int i = 0; i < 32; ++i) {
-      const int w = i == 0 ? -128 : integer(random, -128, 127);
-      const int a = i == 0 ? 127 : integer(random, -127, 127);
-      row[g * 34 + 2 + i] = static_cast<uint8_t>(static_cast<int8_t>(w));
-      x[g * 32 + i] = static_cast<float>(a);
-      expected += w * a;
-    }
-  }
-  Arena arena;
-  Linear linear(k, {WeightFormat::kS8}, &arena);
-  linear.pack(QuantType::kQ8_0, row.data(), 1, {1, 0, 0, 1}, pool);
-  Acts acts(1, k, ActFormat::kQ8);
-  kernels()->store_acts(ActFormat::kQ8, x.data(), k / 32, acts.buffer(), 0);
-  float out[kTileCols];
-  GemmInput::Lists lists;
-  KvFeed feed;
-  GemmInput input(*kernels(), acts, &lists, &feed);
-  input.set_rows(0, 1);
-  input.multiply(linear, 0, nullptr, out);
-  CHECK(out[0] == static_cast<float>(expected) / 4.0f, "%g", static_cast<double>(out[0]));
 }
 
 }  // namespace octavo::test

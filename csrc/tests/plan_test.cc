@@ -210,8 +210,10 @@ TEST(greedy_without_logits_is_the_argmax_of_the_logits) {
   }
 }
 
-TEST(copied_blocks_serve_as_the_originals) {
-  const auto plan = build({2, 16, false, KvFormat::kBf16});
+namespace {
+
+void check_copied_blocks(KvFormat cache) {
+  const auto plan = build({2, 16, false, cache});
   const std::vector<float> whole = run(*plan, chunks_of(0, 300), 1)[0];
   // Blocks 0.. hold 290 tokens; copy them all to others, then go on from the copies.
   std::vector<int32_t> originals(19), copies(19);
@@ -242,7 +244,15 @@ TEST(copied_blocks_serve_as_the_originals) {
   };
   step(0, 290, originals, false);
   const std::vector<float> rest = step(290, 10, copies, true);
-  CHECK(same_bits(rest.data(), &whole[int64_t{290} * kVocab], 10 * kVocab), "after the copy");
+  CHECK(same_bits(rest.data(), &whole[int64_t{290} * kVocab], 10 * kVocab),
+        "after the copy, cache %d", static_cast<int>(cache));
+}
+
+}  // namespace
+
+TEST(copied_blocks_serve_as_the_originals) {
+  for (KvFormat cache : {KvFormat::kF32, KvFormat::kBf16, KvFormat::kInt8})
+    check_copied_blocks(cache);
 }
 
 }  // namespace octavo::test

@@ -23,6 +23,15 @@ class WeightFormat(enum.Enum):
 
     U8 = 5
 
+class ActFormat(enum.Enum):
+    """Numbers that are multiplied with the weights."""
+
+    F32 = 0
+
+    BF16 = 1
+
+    INT8 = 2
+
 class KvFormat(enum.Enum):
     """Numbers of the cache."""
 
@@ -170,6 +179,9 @@ class Plan:
 def packed_format(arg: int, /) -> WeightFormat:
     """The packed form that holds a file's quantization type."""
 
+def act_format(format: WeightFormat) -> ActFormat:
+    """The activations that packed weights multiply with."""
+
 def isa() -> str:
     """
     The instruction set in use: avx512, avx2 or generic (forced by OCTAVO_ISA).
@@ -180,4 +192,14 @@ def supported_isas() -> str: ...
 def read_bandwidth(num_bytes: int, num_threads: int) -> float:
     """
     Bytes per second that all threads together read from memory; median of five passes.
+    """
+
+def barrier_latency(num_threads: int) -> float:
+    """
+    Seconds that one barrier of all threads takes; the median of many rounds.
+    """
+
+def operation_rate(format: ActFormat, num_threads: int) -> float:
+    """
+    Multiplications and additions per second of all threads together, without loads; the best of five passes.
     """
