@@ -45,7 +45,7 @@ def remedies(config: EngineConfig, facts_of: FactsOf, machine: Machine) -> list[
     """Commands with the fewest changes that fit, at most MOST_REMEDIES; the longest context that each allows."""
     found: list[str] = []
     for changed in _nearby(config):
-        fitting = _longest(changed, facts_of, machine)
+        fitting = _longest(changed, config.model.max_model_len, facts_of, machine)
         if fitting is not None and (command := serve_command(fitting, config)) not in found:
             found.append(command)
         if len(found) == MOST_REMEDIES:
@@ -110,10 +110,13 @@ def _with_small_steps(config: EngineConfig) -> EngineConfig:
     )
 
 
-def _longest(config: EngineConfig, facts_of: FactsOf, machine: Machine) -> EngineConfig | None:
-    """These settings with the longest context that they leave room for; None if they do not fit."""
+def _longest(
+    config: EngineConfig, wanted: int | None, facts_of: FactsOf, machine: Machine
+) -> EngineConfig | None:
+    """These settings with the longest context that they leave room for, up to `wanted`; None if they do not fit."""
     try:
         resolved = resolve(config, facts_of(config), machine, untold)
     except ConfigError:
         return None
-    return replace(config, model=replace(config.model, max_model_len=resolved.max_model_len))
+    longest = min(wanted or resolved.max_model_len, resolved.max_model_len)
+    return replace(config, model=replace(config.model, max_model_len=longest))

@@ -48,15 +48,16 @@ def test_a_plan_that_does_not_fit_names_commands_that_do() -> None:
         assert f"  {command}\n" in text.stdout
 
 
-def test_a_server_that_does_not_fit_says_the_same() -> None:
-    folder = str(text_model_folder())
-    flags = (folder, "--max-model-len", "512", "--kv-cache-memory-bytes", "4K")
-    planned = report("plan", *flags, returncode=1)
-    served = octavo("serve", *flags, "--port", "0")
-    assert served.returncode != 0
-    assert planned["rows"][0]["shortage"] in served.stderr
+def test_an_engine_that_does_not_fit_says_the_same() -> None:
+    model = str(text_model_folder())
+    flags = ("--max-model-len", "512", "--kv-cache-memory-bytes", "4K")
+    planned = report("plan", model, *flags, returncode=1)
+    started = octavo("generate", "Hello", "--model", model, *flags)
+    assert started.returncode == 2
+    assert planned["rows"][0]["shortage"] in started.stderr
+    assert planned["remedies"]
     for command in planned["remedies"]:
-        assert command in served.stderr
+        assert command in started.stderr
 
 
 @pytest.mark.parametrize(
