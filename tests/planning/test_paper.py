@@ -7,13 +7,12 @@ import pytest
 
 from octavo.planning import paper
 from octavo.planning.beams import BeamModel, share_saved
-from octavo.planning.paper import Assumptions, PaperRow
+from octavo.planning.paper import SYSTEMS, Assumptions, PaperRow
 from octavo.planning.paper_tables import (
     BATCH,
     HELD,
     SAVED_BEAMS,
     SAVED_PARALLEL,
-    SYSTEMS,
     WIDTHS,
     Runs,
     saturated,
