@@ -18,7 +18,7 @@ struct HeadState {
       : context(c),
         linear(l),
         workers(w),
-        acts(kHeadRows, c.shape.padded_hidden(), l.acts(), kOutlierShare),
+        acts(kHeadRows, c.shape.padded_hidden(), l.acts(), kHeadOutlierShare),
         logits_memory(sizeof(float) * kHeadRows * stride()) {}
 
   int64_t stride() const { return linear.num_tiles() * kTileCols; }

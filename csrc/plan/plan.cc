@@ -81,7 +81,7 @@ Acts* Plan::acts_for(Role role, int reader) {
              .emplace(std::piecewise_construct, std::forward_as_tuple(key),
                       std::forward_as_tuple(
                           context_.shape.max_tokens, linear.padded_k(), linear.acts(),
-                          role == Role::kIntermediate ? kGatedOutlierShare : kOutlierShare))
+                          role == Role::kHidden ? kHiddenOutlierShare : kInnerOutlierShare))
              .first;
   }
   return &it->second;

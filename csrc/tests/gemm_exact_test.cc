@@ -48,7 +48,7 @@ std::vector<float> exact_activations(Random& random) {
 }
 
 std::vector<float> multiply(const Linear& linear, const std::vector<float>& x) {
-  Acts acts(1, kK, linear.acts(), kOutlierShare);
+  Acts acts(1, kK, linear.acts(), kHeadOutlierShare);
   kernels()->store_acts(acts.format(), x.data(), kK / kGroup, acts.buffer(), 0, 1);
   std::vector<float> out(kTileCols);
   GemmInput::Lists lists;

@@ -130,7 +130,7 @@ struct Problem {
       : random(seed),
         pool(1),
         linear(k, std::vector<WeightFormat>((n + 31) / 32, format), &arena),
-        acts(m, linear.padded_k(), act_format(format), kOutlierShare) {
+        acts(m, linear.padded_k(), act_format(format), kHeadOutlierShare) {
     const std::vector<uint8_t> rows = random_rows(type, n, k, random);
     linear.pack(type, rows.data(), n, {n, 0, 0, 1}, pool);
     std::vector<float> x(linear.padded_k());

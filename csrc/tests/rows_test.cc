@@ -136,7 +136,8 @@ TEST(bfloat16_activations_round_to_nearest_even) {
                              0xbf808000u, 0xbf818000u, 0x00000000u, 0x80000000u};
     std::memcpy(&x[i * 8 + i], &ties[i], 4);
   }
-  Acts acts(1, 64, ActFormat::kBf16, kOutlierShare), floats(1, 64, ActFormat::kF32, kOutlierShare);
+  Acts acts(1, 64, ActFormat::kBf16, kHeadOutlierShare),
+      floats(1, 64, ActFormat::kF32, kHeadOutlierShare);
   kernels()->store_acts(ActFormat::kBf16, x.data(), 2, acts.buffer(), 0, 1);
   kernels()->store_acts(ActFormat::kF32, x.data(), 2, floats.buffer(), 0, 1);
   for (int i = 0; i < 64; ++i) {
@@ -216,11 +217,11 @@ TEST(int8_activations_are_what_their_definition_says) {
   Random random(6);
   const std::vector<float> x = chunks_to_quantize(random);
   const int64_t chunks = static_cast<int64_t>(x.size()) / 32;
-  Acts acts(1, static_cast<int64_t>(x.size()), ActFormat::kQ8, kOutlierShare);
+  Acts acts(1, static_cast<int64_t>(x.size()), ActFormat::kQ8, kHeadOutlierShare);
   kernels()->store_acts(ActFormat::kQ8, x.data(), chunks, acts.buffer(), 0, 1);
   for (int64_t c = 0; c < chunks; ++c) check_quantized(x, acts, c);
   // A chunk at an offset, beside memory that is not its own.
-  Acts two(2, 64, ActFormat::kQ8, kOutlierShare);
+  Acts two(2, 64, ActFormat::kQ8, kHeadOutlierShare);
   std::memset(two.buffer().q, 77, 128);
   kernels()->store_acts(ActFormat::kQ8, x.data(), 1, two.buffer(), two.chunk(1, 32), 1);
   for (int i = 0; i < 96; ++i) CHECK(two.buffer().q[i] == 77, "number %d of another chunk", i);

@@ -98,7 +98,7 @@ std::vector<uint8_t> products(const KernelTable& table, const Linear& linear, co
 }
 
 Acts activations(int64_t k, ActFormat format, Random& random) {
-  Acts acts(kMaxRows, k, format, kOutlierShare);
+  Acts acts(kMaxRows, k, format, kHeadOutlierShare);
   const std::vector<float> x = random_row(random, kMaxRows * k, 2.0f);
   kernels()->store_acts(format, x.data(), kMaxRows * k / kGroup, acts.buffer(), 0, 1);
   return acts;
@@ -140,7 +140,7 @@ TEST(every_tier_quantizes_activations_alike) {
   for (size_t chunk = 0; chunk < 400; chunk += 3) x[chunk * 32 + chunk % 32] *= 9.0f;
   std::fill(x.begin() + 64, x.begin() + 96, 0.0f);
   check_same_bits("int8 activations", kEveryTier, [&](const KernelTable& table) {
-    Acts acts(1, static_cast<int64_t>(x.size()), ActFormat::kQ8, kOutlierShare);
+    Acts acts(1, static_cast<int64_t>(x.size()), ActFormat::kQ8, kHeadOutlierShare);
     const ActBuffer& b = acts.buffer();
     table.store_acts(ActFormat::kQ8, x.data(), 400, b, 0, 1);
     std::vector<uint8_t> bytes;
@@ -153,7 +153,7 @@ TEST(every_tier_quantizes_activations_alike) {
     return bytes;
   });
   check_same_bits("bfloat16 activations", kEveryTier, [&](const KernelTable& table) {
-    Acts acts(1, static_cast<int64_t>(x.size()), ActFormat::kBf16, kOutlierShare);
+    Acts acts(1, static_cast<int64_t>(x.size()), ActFormat::kBf16, kHeadOutlierShare);
     table.store_acts(ActFormat::kBf16, x.data(), 400, acts.buffer(), 0, 1);
     std::vector<uint8_t> bytes;
     append(&bytes, acts.view().bf16, 32 * 400);
