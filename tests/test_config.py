@@ -12,6 +12,7 @@ from octavo.config import (
     ModelConfig,
     SchedulerConfig,
     ServerConfig,
+    SpeculationConfig,
     choice_of,
 )
 from octavo.errors import ConfigError
@@ -57,3 +58,45 @@ def test_a_choice_is_the_member_with_its_value() -> None:
     assert choice_of(Backend, "backend", "reference") is Backend.REFERENCE
     with pytest.raises(ConfigError, match="backend must be one of native, reference; given: gpu"):
         choice_of(Backend, "backend", "gpu")
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, SpeculationConfig()),
+        (
+            {"num_speculative_tokens": 5, "prompt_lookup_max": 4, "prompt_lookup_min": 3},
+            SpeculationConfig(5, 4, 3),
+        ),
+        ({"prompt_lookup_max": 5}, SpeculationConfig(7, 5, 5)),
+        ({"prompt_lookup_min": 3}, SpeculationConfig(7, 3, 3)),
+    ],
+)
+def test_vllms_speculative_config(options: dict[str, int], expected: SpeculationConfig) -> None:
+    assert SpeculationConfig.of_vllm({"method": "ngram", **options}) == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"method": "eagle"}, "method must be \"ngram\"; given: 'eagle'"),
+        ({"num_speculative_tokens": 5}, 'method must be "ngram"; given: None'),
+        ({"method": "ngram", "model": "x"}, "model is not supported; given: 'x'"),
+        ({"method": "ngram", "num_speculative_tokens": "5"}, "must be an integer; given: '5'"),
+        ({"method": "ngram", "num_speculative_tokens": True}, "must be an integer; given: True"),
+        ({"method": "ngram", "num_speculative_tokens": 0}, "must be at least 1; given: 0"),
+        (
+            {"method": "ngram", "prompt_lookup_min": 4, "prompt_lookup_max": 2},
+            "prompt_lookup_max must be at least 4; given: 2",
+        ),
+    ],
+)
+def test_a_speculative_config_that_is_not_here(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        SpeculationConfig.of_vllm(options)
+    assert message in str(raised.value)
+
+
+def test_speculation_that_is_off_takes_no_settings() -> None:
+    with pytest.raises(ConfigError, match="speculation is off"):
+        EngineConfig(speculation=False, speculative_config=SpeculationConfig())

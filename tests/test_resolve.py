@@ -2,10 +2,18 @@
 
 import logging
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from octavo.config import Backend, CacheConfig, EngineConfig, ModelConfig, SchedulerConfig
+from octavo.config import (
+    Backend,
+    CacheConfig,
+    EngineConfig,
+    ModelConfig,
+    SchedulerConfig,
+    SpeculationConfig,
+)
 from octavo.errors import ConfigError
 from octavo.machine import Machine
 from octavo.resolve import ModelFacts, ResolvedConfig, resolve
@@ -138,10 +146,10 @@ def test_threads(caplog: pytest.LogCaptureFixture) -> None:
     pool = CacheConfig(num_blocks=8)
     assert resolved(cache=pool).num_threads == 4
     assert resolved(cache=pool, num_threads=1).num_threads == 1
-    assert resolved(cache=pool, num_threads=6).num_threads == 6
     assert resolved(cache=pool, machine=replace(MACHINE, cpu_quota=1.5)).num_threads == 2
+    assert resolved(cache=pool, machine=replace(MACHINE, cpu_quota=0.1)).num_threads == 1
     with caplog.at_level(logging.WARNING, "octavo.resolve"):
-        assert resolved(cache=pool, num_threads=99).num_threads == 8
+        assert resolved(cache=pool, num_threads=6).num_threads == 4  # two share each core
         quota = replace(MACHINE, cpu_quota=1.5)
         assert resolved(cache=pool, machine=quota, num_threads=8).num_threads == 2
     assert sum("num_threads: " in record.getMessage() for record in caplog.records) == 2
@@ -154,3 +162,17 @@ def test_every_choice_is_logged(caplog: pytest.LogCaptureFixture) -> None:
         resolved()
     for name in ("dtype", "kv_cache_dtype", "num_threads", "num_blocks", "max_model_len"):
         assert f"{name}: " in caplog.text
+
+
+def test_speculation_is_on_where_it_pays_and_where_it_is_asked_for() -> None:
+    def speculation(**options: Any) -> SpeculationConfig | None:
+        return resolve(EngineConfig(**options), FACTS, MACHINE).speculation
+
+    own = SpeculationConfig(num_speculative_tokens=3)
+    reference = {"backend": Backend.REFERENCE}
+    assert speculation() == SpeculationConfig()
+    assert speculation(speculation=False) is None
+    assert speculation(speculative_config=own) == own
+    assert speculation(**reference) is None
+    assert speculation(**reference, speculation=True) == SpeculationConfig()
+    assert speculation(**reference, speculative_config=own) == own

@@ -14,7 +14,7 @@ from octavo.core.block_tables import BlockTables
 from octavo.core.request import Request
 from octavo.core.sampling_params import SamplingParams
 from octavo.core.scheduler import Scheduler
-from octavo.core.step import SampledToken, StepPlan, StepResult
+from octavo.core.step import StepPlan, StepResult
 from octavo.core.usage import KvUsage
 from octavo.evaluation.throughput import WorkItem, read_workload
 
@@ -170,7 +170,7 @@ def _curves(runs: dict[int, Measured]) -> list[str]:
 
 
 def _any_tokens(plan: StepPlan) -> StepResult:
-    return StepResult([SampledToken(s.seq_id, 0) for seq in plan.seqs for s in seq.samples])
+    return StepResult([0] * sum(seq.num_draws for seq in plan.seqs))
 
 
 def _mean(values: Sequence[float]) -> float:

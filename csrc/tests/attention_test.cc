@@ -36,7 +36,7 @@ struct Expected {
 // max):
 //  - s rounds D + 1 times (once for each of its terms, which are D products; as an integer it is
 //  exact and takes 3
-//    roundings for its scales), the difference once, and 2^x itself is good to 2^-23;
+//    roundings for its scales), the difference once, and 2^x itself is good to 2^-22;
 //  - each tile that follows multiplies by 2^(old - new maximum), and each split, which adds twice
 //  as much: the
 //    differences add up to the range of the scores at the most;
@@ -67,7 +67,7 @@ Expected expected(const PagedSequence& s, const float* query, int32_t position, 
   const double steps = position / kKeysPerTile + 2 * (position / kKeysPerSplit) + 3;
   for (int32_t t = 0; t < n; ++t) {
     const double range = (largest - score[t]) + (largest - lowest) * (steps > 3 ? 2 : 0);
-    error[t] = kLn2 * (error[t] + kUnit * range) + steps * 0x1p-23 +
+    error[t] = kLn2 * (error[t] + kUnit * range) + steps * 0x1p-22 +
                (format == KvFormat::kBf16 ? 0x1p-8 : 0.0);
     weight[t] = std::exp2(score[t] - largest);
     total += weight[t];

@@ -1,8 +1,9 @@
 """Frozen settings, as the user gave them. `None` and `"auto"` become values in `octavo.resolve`, once."""
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from enum import Enum
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from octavo.errors import ConfigError
 
@@ -96,12 +97,54 @@ class SchedulerConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class SpeculationConfig:
+    """Guessing tokens ahead, from what the text itself repeats. No answer depends on it."""
+
+    num_speculative_tokens: int = 7
+    """Most tokens guessed for one sequence in a step."""
+    prompt_lookup_max: int = 4
+    """Longest run of last tokens that is looked up."""
+    prompt_lookup_min: int = 2
+    """Shortest run."""
+
+    def __post_init__(self) -> None:
+        _at_least("num_speculative_tokens", self.num_speculative_tokens, 1)
+        _at_least("prompt_lookup_min", self.prompt_lookup_min, 1)
+        _at_least("prompt_lookup_max", self.prompt_lookup_max, self.prompt_lookup_min)
+
+    @classmethod
+    def of_vllm(cls, options: Mapping[str, Any]) -> "SpeculationConfig":
+        """vLLM's `speculative_config`. Raises ConfigError for a method or an option that is not here."""
+        values = {**options}
+        method = values.pop("method", None)
+        if method != "ngram":
+            raise ConfigError(f'speculative_config: method must be "ngram"; given: {method!r}')
+        for name, value in values.items():
+            if name not in {setting.name for setting in fields(cls)}:
+                raise ConfigError(f"speculative_config: {name} is not supported; given: {value!r}")
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise ConfigError(
+                    f"speculative_config: {name} must be an integer; given: {value!r}"
+                )
+        bounds = [
+            values[name] for name in ("prompt_lookup_min", "prompt_lookup_max") if name in values
+        ]
+        if len(bounds) == 1:  # as in vLLM: the other is the same
+            values["prompt_lookup_min"] = values["prompt_lookup_max"] = bounds[0]
+        return cls(**values)
+
+
+@dataclass(frozen=True, slots=True)
 class EngineConfig:
     """Everything that the engine needs to be built."""
 
     model: ModelConfig = field(default_factory=ModelConfig)
     cache: CacheConfig = field(default_factory=CacheConfig)
     scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
+    speculation: bool | None = None
+    """None: on with the native backend, or if `speculative_config` is given."""
+    speculative_config: SpeculationConfig | None = None
+    """None: Octavo's own."""
     backend: Backend = Backend.NATIVE
     num_threads: int | None = None
     """Compute threads; None: the cores that affinity and cgroup quota leave."""
@@ -113,6 +156,10 @@ class EngineConfig:
     def __post_init__(self) -> None:
         _at_least("num_threads", self.num_threads, 1)
         _at_least("max_logprobs", self.max_logprobs, -1)
+        if self.speculation is False and self.speculative_config is not None:
+            raise ConfigError(
+                "speculation is off, so speculative_config would have no effect: give one"
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from octavo.config import (
     ModelConfig,
     SchedulerConfig,
     SchedulingPolicy,
+    SpeculationConfig,
     choice_of,
 )
 from octavo.core.sampling_params import SamplingParams
@@ -74,6 +75,8 @@ class LLM:
         chat_template: str | None = None,
         num_threads: int | None = None,
         backend: str = "native",
+        speculation: bool | None = None,
+        speculative_config: Mapping[str, Any] | None = None,
         **others: Any,
     ) -> None:
         check_other_arguments(others, LLM.__init__.__kwdefaults__ or {})
@@ -83,6 +86,8 @@ class LLM:
                 block_size, num_gpu_blocks_override, kv_cache_memory_bytes, kv_cache_dtype
             ),
             scheduler=_scheduler_config(max_num_batched_tokens, max_num_seqs, scheduling_policy),
+            speculation=speculation,
+            speculative_config=_speculation_config(speculative_config),
             backend=choice_of(Backend, "backend", backend),
             num_threads=num_threads,
             seed=seed,
@@ -95,8 +100,7 @@ class LLM:
         self._default_params = default_sampling_params(
             generation_config, override_generation_config, self._built.model.generation.sampling
         )
-        self._seeds = SeedSource(seed)
-        self._num_requests = 0
+        self._seeds, self._num_requests = SeedSource(seed), 0
         self._lock = threading.Lock()
         self._ended: str | None = None
 
@@ -258,6 +262,10 @@ def _scheduler_config(
         choice_of(SchedulingPolicy, "scheduling_policy", policy),
         NO_QUEUE_LIMIT,
     )
+
+
+def _speculation_config(options: Mapping[str, Any] | None) -> SpeculationConfig | None:
+    return None if options is None else SpeculationConfig.of_vllm(options)
 
 
 def _refuse_lora(lora_request: object) -> None:

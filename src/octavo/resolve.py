@@ -5,7 +5,13 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from octavo.config import Backend, CacheConfig, EngineConfig, SchedulingPolicy
+from octavo.config import (
+    Backend,
+    CacheConfig,
+    EngineConfig,
+    SchedulingPolicy,
+    SpeculationConfig,
+)
 from octavo.errors import ConfigError, MemoryShortageError
 from octavo.machine import Machine
 
@@ -73,6 +79,8 @@ class ResolvedConfig:
     max_num_queued_reqs: int
     policy: SchedulingPolicy
     max_logprobs: int
+    speculation: SpeculationConfig | None
+    """None: off."""
     memory: MemoryPlan
 
 
@@ -109,6 +117,7 @@ def resolve(
         max_num_queued_reqs=config.scheduler.max_num_queued_reqs,
         policy=config.scheduler.policy,
         max_logprobs=config.max_logprobs,
+        speculation=_resolve_speculation(config, log),
         memory=memory,
     )
 
@@ -129,13 +138,23 @@ def resolve_dtypes(config: EngineConfig, log: logging.Logger = logger) -> tuple[
     return dtype, kv_cache_dtype
 
 
+def _resolve_speculation(config: EngineConfig, log: logging.Logger) -> SpeculationConfig | None:
+    """On with the native backend, where a few tokens more make a step hardly longer."""
+    enabled = config.speculation
+    if enabled is None:
+        enabled = config.backend is Backend.NATIVE or config.speculative_config is not None
+    chosen = (config.speculative_config or SpeculationConfig()) if enabled else None
+    log.debug("speculation: %s (given: %s)", chosen or "off", config.speculation)
+    return chosen
+
+
 def _resolve_threads(given: int | None, machine: Machine, log: logging.Logger) -> int:
-    """A given number is lowered to the CPUs and the quota of this process: more would only wait for each other."""
+    """A given number is lowered to the cores and the quota of this process: more would only wait for each other."""
     quota = machine.cpu_quota
     if given is None:
         chosen = machine.num_threads
     else:
-        limit = machine.num_cpus if quota is None else min(machine.num_cpus, math.ceil(quota))
+        limit = machine.num_cores if quota is None else min(machine.num_cores, math.ceil(quota))
         chosen = min(given, limit)
     log.log(
         logging.DEBUG if given in (None, chosen) else logging.WARNING,

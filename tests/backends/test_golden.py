@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from octavo.core.sampling_params import SamplingParams
-from octavo.core.step import Sample
+from octavo.core.step import Sampling
 from octavo.models.model import load_model
 from support.backends import (
     BACKENDS,
@@ -74,9 +74,9 @@ def generate(runner: ForwardRunner, prompt: list[int], num_tokens: int) -> list[
     params = SamplingParams(temperature=0.0)
     token_ids = array("i", prompt)
     new, start = list(prompt), 0
-    for index in range(num_tokens):
-        sample = Sample(0, params, 0, index, token_ids, len(prompt))
-        result = runner.run(plan_of(seq_step(new, table, start=start, samples=(sample,))))
+    for _ in range(num_tokens):
+        sampling = Sampling(0, params, 0, len(prompt))
+        result = runner.run(plan_of(seq_step(new, table, start=start, sampling=(sampling,))))
         start += len(new)
         new = [result.tokens[0].token_id]
         token_ids.append(new[0])

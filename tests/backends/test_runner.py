@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from octavo.core.sampling_params import SamplingParams
-from octavo.core.step import BlockCopy, Sample
+from octavo.core.step import BlockCopy, Sampling, StepResult
 from octavo.models.model import Model, load_model
 from support.backends import (
     BACKENDS,
@@ -40,15 +40,8 @@ def runner(request: pytest.FixtureRequest, model: Model) -> Iterator[ForwardRunn
     runner.close()
 
 
-def greedy(seq_id: int, token_ids: list[int], **params: Any) -> Sample:
-    return Sample(
-        seq_id,
-        SamplingParams(temperature=0.0, **params),
-        0,
-        0,
-        array("i", token_ids),
-        len(token_ids),
-    )
+def greedy(seq_id: int, token_ids: list[int], **params: Any) -> Sampling:
+    return Sampling(seq_id, SamplingParams(temperature=0.0, **params), 0, len(token_ids))
 
 
 def log_softmax(logits: NDArray[Any]) -> NDArray[np.float64]:
@@ -146,25 +139,23 @@ def test_run_draws_from_the_last_token_of_each_sequence(runner: ForwardRunner) -
     expected = [prompt_logits(runner, ids, seed=8)[-1].argmax() for ids in (first, second)]
     result = runner.run(
         plan_of(
-            seq_step(first, tables[0], seq_id=10, samples=(greedy(10, first),)),
+            seq_step(first, tables[0], seq_id=10, sampling=(greedy(10, first),)),
             seq_step(unfinished, tables[2], seq_id=12),
-            seq_step(second, tables[1], seq_id=11, samples=(greedy(11, second),)),
+            seq_step(second, tables[1], seq_id=11, sampling=(greedy(11, second),)),
         )
     )
-    assert [(t.seq_id, t.token_id) for t in result.tokens] == [(10, expected[0]), (11, expected[1])]
-    assert all(t.logprobs is None and t.error is None for t in result.tokens)
-    assert result.prompt_logprobs == {}
+    assert result == StepResult(expected)
 
 
 def test_parallel_samples_draw_from_one_row(runner: ForwardRunner) -> None:
     ids = prompt(9)
-    samples = tuple(
-        Sample(k, SamplingParams(temperature=1.0), seed, 0, array("i", ids), 9)
+    sampling = tuple(
+        Sampling(k, SamplingParams(temperature=1.0), seed, 9)
         for k, seed in enumerate((3, 4, 3, 5, 6, 7))
     )
-    result = runner.run(plan_of(seq_step(ids, array("i", [0]), samples=samples)))
-    drawn = [t.token_id for t in result.tokens]
-    assert [t.seq_id for t in result.tokens] == list(range(6))
+    result = runner.run(plan_of(seq_step(ids, array("i", [0]), sampling=sampling)))
+    drawn = result.token_ids
+    assert len(drawn) == 6
     assert drawn[0] == drawn[2]
     assert len(set(drawn)) > 1
 
@@ -172,7 +163,7 @@ def test_parallel_samples_draw_from_one_row(runner: ForwardRunner) -> None:
 def test_logprobs_of_the_drawn_token(runner: ForwardRunner) -> None:
     ids = prompt(12)
     expected = log_softmax(prompt_logits(runner, ids)[-1])
-    step = seq_step(ids, array("i", [0]), samples=(greedy(0, ids, logprobs=3),))
+    step = seq_step(ids, array("i", [0]), sampling=(greedy(0, ids, logprobs=3),))
     logprobs = runner.run(plan_of(step)).tokens[0].logprobs
     assert logprobs is not None
     assert (logprobs.token_id, logprobs.rank, len(logprobs.top)) == (int(expected.argmax()), 1, 3)
@@ -208,7 +199,7 @@ def test_prompt_logprobs_and_a_sample_in_one_step(runner: ForwardRunner) -> None
         ids,
         array("i", [0]),
         seq_id=1,
-        samples=(greedy(1, ids),),
+        sampling=(greedy(1, ids),),
         num_prompt_logprobs=0,
         prompt_targets=array("i", ids[1:]),
     )

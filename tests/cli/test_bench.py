@@ -62,6 +62,7 @@ def test_latency_with_a_profile(model: str) -> None:
         for op in ("qkv", "attention", "output", "gate_up", "down", "head_logits"):
             assert ops[op]["bandwidth_share"] > 0
             assert ops[op]["operations_per_s"] > 0
+            assert ops[op]["roofline_share"] > 0
         assert ops["norm"]["bandwidth_share"] is None
         assert sum(row["share"] for row in rows) == pytest.approx(1.0)
     assert report.items() >= STATE.items()
@@ -182,5 +183,31 @@ def test_kernels(model: str) -> None:
         operations = 2 * line["num_rows"] * line["k"] * line["n"]
         assert line["operations_per_s"] == pytest.approx(operations / seconds)
         assert line["bandwidth_share"] > 0
-        assert 0 < line["share_of_format_best"] <= 1
+        # Nothing is faster than the peaks of the same process; the factor is for a machine that changes meanwhile.
+        assert 0 < line["operations_share"] < 2
+        assert line["operations_share"] <= line["roofline_share"] * 1.001
     assert report["read_bandwidth_after_bytes_per_s"] > 1e8
+
+
+def test_engine() -> None:
+    report = run("engine", "--batch", "1,3", "--steps", "5")
+    assert [(row["num_seqs"], row["num_blocks"]) for row in report["steps"][:2]] == [
+        (1, 100_000),
+        (1, 1_000_000),
+    ]
+    assert len(report["steps"]) == 8
+    for row in report["steps"]:
+        parts = [row[f"{name}_ms"] for name in ("schedule", "pack", "commit", "report")]
+        assert row["total_ms"] == pytest.approx(sum(parts)) and min(parts) > 0
+    assert report.items() >= STATE.items()
+
+
+def test_speculation(model: str, tmp_path: Path) -> None:
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text('{"id": "a", "kind": "edit", "text": "a b a b a b a b"}')
+    arguments = ("--prompts", str(prompts), "--max-tokens", "30", "--rounds", "1")
+    report = run("speculation", "--model", model, *arguments)
+    (row,) = report["prompts"]
+    assert (row["id"], row["kind"], row["num_output_tokens"]) == ("a", "edit", 30)
+    assert row["speedup"] == report["speedup_median"] == report["speedup_min"]
+    assert report["speculation"] == "ngram"

@@ -15,6 +15,7 @@ from octavo.config import (
     SchedulerConfig,
     SchedulingPolicy,
     ServerConfig,
+    SpeculationConfig,
 )
 from octavo.core.sampling_params import SamplingParams
 from octavo.errors import ConfigError, InvalidParameterError
@@ -51,6 +52,12 @@ def test_without_flags_the_settings_are_those_of_the_classes() -> None:
         (
             ("--max-num-batched-tokens", "25.6k"),
             EngineConfig(scheduler=SchedulerConfig(max_num_batched_tokens=25_600)),
+        ),
+        (("--no-speculation",), EngineConfig(speculation=False)),
+        (("--speculation",), EngineConfig(speculation=True)),
+        (
+            ("--speculative-config", '{"method": "ngram", "num_speculative_tokens": 5}'),
+            EngineConfig(speculative_config=SpeculationConfig(num_speculative_tokens=5)),
         ),
         (("--max-model-len", "4K"), EngineConfig(model=ModelConfig(max_model_len=4096))),
         (("--max-model-len", "auto"), EngineConfig()),
@@ -181,3 +188,9 @@ def test_names_and_defaults_are_unique_and_there() -> None:
     for flag in FLAGS:
         default_of(flag)
         assert flag.help.endswith(".")
+
+
+@pytest.mark.parametrize("text", ["ngram", "[1]", "{"])
+def test_a_speculative_config_is_a_json_object(text: str) -> None:
+    with pytest.raises(ConfigError, match="--speculative-config takes a JSON object; given: "):
+        parse("--speculative-config", text).engine("m")

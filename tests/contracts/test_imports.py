@@ -61,6 +61,22 @@ def test_starting_the_engine_process_waits_for_nothing_of_http() -> None:
     )
 
 
+def test_the_engine_process_loads_nothing_of_http_and_text() -> None:
+    """They would take a third of a second and 60 MB."""
+    modules = "octavo.engine.process, octavo.engine.service, octavo.engine.build, octavo.backends.native.runner"
+    unwanted = (
+        "fastapi", "starlette", "uvicorn", "pydantic", "tokenizers", "jinja2", "typer",
+        "prometheus_client", "huggingface_hub",
+    )  # fmt: skip
+    assert loaded(modules, unwanted) == "[]"
+
+
+def test_the_command_line_loads_nothing_of_what_its_commands_do() -> None:
+    assert (
+        loaded("octavo.__main__", ("numpy", "fastapi", "uvicorn", "tokenizers", "jinja2")) == "[]"
+    )
+
+
 def test_the_core_reads_no_clock_and_no_files() -> None:
     """Modules of the standard library that would make a scheduler depend on more than its input."""
     modules = ("time", "random", "threading", "asyncio", "socket", "pathlib")

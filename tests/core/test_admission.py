@@ -104,7 +104,6 @@ def sequence(arrival: int, known: int, *, priority: int = 0, num_seats: int = 1)
         seq_id=arrival,
         request_id=f"r{arrival}",
         rank=Rank(priority, arrival, 0),
-        seed=0,
         token_ids=array("i", range(known)),
         num_seats=num_seats,
     )

@@ -163,3 +163,38 @@ def test_broken_books_are_found() -> None:
     uneven.fork(1, 2)
     uneven._tables[2].num_tokens = 7
     assert broken(uneven) == "block 1 is shared at different lengths"
+
+
+@pytest.mark.parametrize("block_size", [1, 3, 4, 16])
+@pytest.mark.parametrize("grown", [5, 6, 8, 20])
+def test_shrinking_undoes_the_end_of_a_growth(block_size: int, grown: int) -> None:
+    tables, plain = (BlockTables(40, block_size) for _ in range(2))
+    for one in (tables, plain):
+        one.grow(0, 5)
+        one.grow(1, 2)
+    before = tables.blocks(0)
+    tables.grow(0, grown)
+    kept = tables.blocks(0)
+    tables.shrink(0, 5)
+    tables.check_integrity()
+    assert tables.blocks(0) == before
+    assert len(kept) == tables.blocks_for(
+        grown
+    )  # who still holds the longer table reads what it was
+    for name in ("num_free", "num_referenced", "num_slots_used", "num_saved_by_sharing"):
+        assert getattr(tables, name) == getattr(plain, name)
+    with pytest.raises(AssertionError, match="6 is more than 5"):
+        tables.shrink(0, 6)
+
+
+def test_shrinking_keeps_the_copy_of_a_shared_block() -> None:
+    tables = BlockTables(10, 4)
+    tables.grow(0, 6)
+    tables.fork(0, 1)
+    shared = tables.blocks(0)
+    assert tables.grow(1, 12) is not None
+    tables.shrink(1, 7)
+    tables.check_integrity()
+    assert tables.blocks(0) == shared
+    assert tables.blocks(1)[:1] == shared[:1] and tables.blocks(1)[1] != shared[1]
+    assert (tables.num_slots_used, tables.num_referenced) == (6 + 3, 3)

@@ -35,7 +35,6 @@ class Setting:
             seq_id=arrival,
             request_id=f"r{arrival}",
             rank=Rank(priority, arrival, 0),
-            seed=0,
             token_ids=array("i", range(known)),
             num_computed=computed,
             status=SequenceStatus.RUNNING,
@@ -45,7 +44,7 @@ class Setting:
 
 
 def candidate(priority: int) -> Sequence:
-    return Sequence(99, "new", Rank(priority, 99, 0), 0, array("i", [1]))
+    return Sequence(99, "new", Rank(priority, 99, 0), array("i", [1]))
 
 
 def test_growth_takes_from_the_worst_rank_and_no_more_than_needed() -> None:

@@ -50,14 +50,14 @@ def test_length_is_reached_by_the_last_token_and_stop_comes_before_it() -> None:
 
 def test_nothing_stops_before_min_tokens_and_what_would_is_suppressed() -> None:
     patient = rule(min_tokens=2, stop_token_ids=(9, 3))
-    assert [patient.suppressed_at(index) for index in range(3)] == [(1, 2, 3, 9), (1, 2, 3, 9), ()]
+    assert patient.suppressed_token_ids == (1, 2, 3, 9)
     assert patient.finish_after(1, 1) == (None, None)  # a runner that draws it all the same
     assert patient.finish_after(3, 2) == (STOP, 3)
     assert rule(max_tokens=2, min_tokens=2).finish_after(1, 1) == (LENGTH, None)
 
 
 def test_ignored_end_tokens_are_suppressed_too() -> None:
-    assert rule(min_tokens=1, ignore_eos=True).suppressed_at(0) == (1, 2)
+    assert rule(min_tokens=1, ignore_eos=True).suppressed_token_ids == (1, 2)
 
 
 def test_max_tokens_ends_at_the_end_of_the_context() -> None:
@@ -72,7 +72,6 @@ def test_an_open_request_has_n_sequences_that_follow_the_first() -> None:
     first, *followers = request.sequences
     assert [s.seq_id for s in request.sequences] == [20, 21, 22]
     assert [s.rank for s in request.sequences] == [(2, 9, 0), (2, 9, 1), (2, 9, 2)]
-    assert [s.seed for s in request.sequences] == [5, splitmix64(6), splitmix64(7)]
     assert (first.status, first.num_seats) == (SequenceStatus.WAITING, 3)
     assert all(s.status is SequenceStatus.FOLLOWING for s in followers)
     assert all(s.token_ids is request.prompt_token_ids for s in request.sequences)
@@ -83,20 +82,15 @@ def test_the_row_of_the_prompt_is_drawn_from_once_for_each_sequence() -> None:
     request = make_request(prompt=4, n=3, seed=5, min_tokens=1)
     request.open(20, priority=0, arrival=0, rule=rule(min_tokens=1))
     first, second, _ = request.sequences
-    samples = request.samples_for(first)
-    assert [(s.seq_id, s.seed) for s in samples] == [
+    assert [(s.seq_id, s.seed) for s in first.sampling] == [
         (20, 5),
         (21, splitmix64(6)),
         (22, splitmix64(7)),
     ]
-    assert {(s.output_index, s.prompt_len, s.suppressed_token_ids) for s in samples} == {
-        (0, 4, (1, 2))
-    }
-    first.num_seats = 1
-    second.append(30)
-    (sample,) = request.samples_for(second)
-    assert (sample.seq_id, sample.output_index, sample.suppressed_token_ids) == (21, 1, ())
-    assert list(sample.token_ids) == [1, 2, 3, 4, 30]
+    assert second.sampling == first.sampling[1:2]
+    for sampling in first.sampling:
+        assert (sampling.params, sampling.prompt_len) == (request.params, 4)
+        assert [sampling.suppressed_at(index) for index in range(2)] == [(1, 2), ()]
 
 
 def test_targets_are_the_next_prompt_tokens_that_are_not_known_yet() -> None:

@@ -15,14 +15,17 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from octavo.config import SchedulingPolicy
+from octavo.config import SchedulingPolicy, SpeculationConfig
 from octavo.core.request import FinishReason, Request
 from octavo.core.step import StepPlan
 from octavo.errors import CapacityError, ContextLengthError, InvalidParameterError, UserError
-from support.fake_runner import logprobs_of
+from support.fake_runner import Choose, echo, hashed, logprobs_of
 from support.scheduling import Rig, expected_outputs, make_request
 
 MAX_MODEL_LEN = 40
+SPECULATION = SpeculationConfig()
+GUESSY = SpeculationConfig(num_speculative_tokens=20, prompt_lookup_min=1)
+"""Many and long guesses."""
 
 Params = dict[str, object]
 
@@ -58,6 +61,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         max_num_batched_tokens=st.integers(1, 24),
         max_num_seqs=st.integers(1, 8),
         policy=st.sampled_from(SchedulingPolicy),
+        model=st.sampled_from([(hashed, None), (echo, None), (echo, SPECULATION), (echo, GUESSY)]),
     )
     def open(
         self,
@@ -66,6 +70,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         max_num_batched_tokens: int,
         max_num_seqs: int,
         policy: SchedulingPolicy,
+        model: tuple[Choose, SpeculationConfig | None],
     ) -> None:
         num_blocks = num_slots // block_size
         self.num_slots = num_blocks * block_size
@@ -78,6 +83,8 @@ class SchedulerMachine(RuleBasedStateMachine):
             max_model_len=MAX_MODEL_LEN,
             policy=policy,
             end_token_ids=(0, 1),
+            choose=model[0],
+            speculation=model[1],
         )
         self.requests: list[Request] = []
         self.aborted: set[str] = set()
@@ -164,9 +171,14 @@ class SchedulerMachine(RuleBasedStateMachine):
                 self.check_sequences(request)
                 self.check_prompt_logprobs(request)
 
+    def whole_answer(self, request: Request) -> dict[int, tuple[list[int], FinishReason]]:
+        return expected_outputs(
+            request, max_model_len=MAX_MODEL_LEN, end_token_ids=(0, 1), choose=self.rig.choose
+        )
+
     def check_aborted(self, request: Request) -> None:
         outcome = self.rig.log[request.request_id]
-        whole = expected_outputs(request, max_model_len=MAX_MODEL_LEN, end_token_ids=(0, 1))
+        whole = self.whole_answer(request)
         assert set(outcome.finish_reasons) == set(whole)
         assert FinishReason.ABORT in outcome.finish_reasons.values()
         for index, tokens in outcome.token_ids.items():
@@ -177,7 +189,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         name = request.request_id
         indices = [i for i in range(request.params.n) if (name, i) in self.aborted_sequences]
         outcome = self.rig.log[name]
-        whole = expected_outputs(request, max_model_len=MAX_MODEL_LEN, end_token_ids=(0, 1))
+        whole = self.whole_answer(request)
         for index in indices:
             tokens = outcome.token_ids[index]
             assert tokens == whole[index][0][: len(tokens)]

@@ -12,7 +12,6 @@ def sequence(priority: int, arrival: int, sample_index: int = 0) -> Sequence:
         seq_id=arrival,
         request_id=f"r{arrival}",
         rank=Rank(priority, arrival, sample_index),
-        seed=0,
         token_ids=array("i", [5, 6, 7]),
     )
 
@@ -28,7 +27,7 @@ def test_computed_catches_up_with_known() -> None:
 
 def test_the_prompt_is_shared_until_the_first_token() -> None:
     prompt = array("i", [5, 6])
-    first, second = (Sequence(i, "r", Rank(0, 0, i), 0, prompt) for i in range(2))
+    first, second = (Sequence(i, "r", Rank(0, 0, i), prompt) for i in range(2))
     assert first.token_ids is prompt
     first.append(1)
     first.append(2)

@@ -3,7 +3,7 @@
 import sys
 from types import FrameType
 
-from octavo.core.step import SampledToken, StepPlan, StepResult
+from octavo.core.step import StepPlan, StepResult
 from support.scheduling import Rig, make_request
 
 NUM_SEQS = 64
@@ -23,7 +23,7 @@ def decoding_rig(num_blocks: int) -> Rig:
 
 
 def answer(plan: StepPlan) -> StepResult:
-    return StepResult([SampledToken(s.seq_id, 9) for step in plan.seqs for s in step.samples])
+    return StepResult([9] * sum(step.num_draws for step in plan.seqs))
 
 
 def count_calls(rig: Rig) -> int:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from octavo.config import SchedulingPolicy
+from octavo.config import SchedulingPolicy, SpeculationConfig
 from octavo.core.block_tables import BlockTables
 from octavo.core.sampling_params import SamplingParams
 from octavo.core.scheduler import Scheduler
@@ -26,7 +26,11 @@ END = 7
 
 
 def make_engine(
-    runner: Runner | None = None, *, max_num_queued_reqs: int = 100, max_logprobs: int = 5
+    runner: Runner | None = None,
+    *,
+    max_num_queued_reqs: int = 100,
+    max_logprobs: int = 5,
+    speculation: SpeculationConfig | None = None,
 ) -> Engine:
     runner = runner or FakeRunner(num_blocks=32, block_size=4)
     scheduler = Scheduler(
@@ -36,6 +40,7 @@ def make_engine(
         max_model_len=64,
         policy=SchedulingPolicy.FCFS,
         end_token_ids=frozenset({END}),
+        speculation=speculation,
     )
     return Engine(
         scheduler,
@@ -260,6 +265,25 @@ def test_parallel_samples_share_their_prompt() -> None:
     assert [len(text) for text in texts] == [4, 4, 4]
     assert set(ends_of(outputs)) == {"a"}
     assert max(step.stats.num_blocks_saved_by_sharing for step in outputs) > 0
+
+
+def test_all_tokens_of_a_step_come_in_one_output() -> None:
+    runner = FakeRunner(32, 4, choose=lambda history, sample: history[-2])
+    engine = make_engine(runner, speculation=SpeculationConfig())
+    engine.submit(submit("a", [1, 2, 1, 2], max_tokens=20, logprobs=0))
+    outputs = run(engine)
+    assert all(len(step.sequences) == 1 for step in outputs)
+    assert max(len(step.sequences[0].token_ids) for step in outputs) > 3
+    assert tokens_of(outputs, "a") == [1, 2] * 10
+    for step in outputs:
+        (output,) = step.sequences
+        assert output.logprobs is not None
+        assert [value.token_id for value in output.logprobs] == output.token_ids
+    assert outputs[-1].sequences[0].finish_reason == "length"
+    stats = engine.stats
+    assert stats.num_generation_tokens == 20
+    assert stats.num_accepted_tokens == 20 - len(outputs)
+    assert stats.num_drafts <= len(outputs) - 1 <= stats.num_draft_tokens
 
 
 def test_close_closes_the_runner() -> None:

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from octavo.checkpoints.quants import QuantType
 from octavo.config import Backend, CacheConfig, EngineConfig, ModelConfig
-from octavo.core.step import Runner, SampledToken, StepPlan, StepResult
+from octavo.core.step import Runner, StepPlan, StepResult
 from octavo.engine.build import BuiltEngine, build_engine
 from octavo.evaluation.latency import (
     WARM_UP_STEPS,
@@ -23,6 +24,7 @@ from octavo.evaluation.op_costs import (
     op_shares,
     total_costs,
 )
+from octavo.evaluation.peaks import Peaks, cache_kind, weight_kind
 from octavo.evaluation.profiles import Profile, profile_median, profile_typical
 from octavo.models.model import load_model
 from support.text_model import (
@@ -49,8 +51,7 @@ class Recorder:
 
     def run(self, plan: StepPlan) -> StepResult:
         self.plans.append(plan)
-        samples = [sample for seq in plan.seqs for sample in seq.samples]
-        return StepResult([SampledToken(s.seq_id, len(self.plans)) for s in samples])
+        return StepResult([len(self.plans)] * sum(seq.num_draws for seq in plan.seqs))
 
     def close(self) -> None:
         pass
@@ -176,12 +177,13 @@ def test_costs_of_a_step() -> None:
     made = sequences(2, 40)
     found = costs.step(made.decode_plan(2, 40))
     numbers = 2 * HIDDEN * FEED_FORWARD * LAYERS
-    assert found["gate_up"] == OpCost(4 * numbers, 2 * 2 * numbers)
+    assert found["gate_up"] == OpCost(4 * numbers, {"float32": 2 * 2 * numbers})
     assert found["down"].operations == 2 * 2 * HIDDEN * FEED_FORWARD * LAYERS
     head = VOCAB_SIZE * HIDDEN
-    assert found[HEAD_OP] == OpCost(4 * head, 2 * 2 * head)
+    assert found[HEAD_OP] == OpCost(4 * head, {"float32": 2 * 2 * head})
     # Two sequences of 40 keys and values, bfloat16, heads padded to 16 numbers.
     assert found[ATTENTION_OP].num_bytes == 2 * 40 * 2 * LAYERS * KV_HEADS * 16 * 2
+    assert set(found[ATTENTION_OP].by_kind) == {"bfloat16"}
     assert found[ATTENTION_OP].operations == 2 * 40 * LAYERS * 4 * HEADS * HEAD_DIM
     first, last = (costs.step(plan) for plan in made.prompt_plans(30, 45))
     assert first[HEAD_OP].operations == 2 * head
@@ -196,11 +198,28 @@ def test_costs_of_a_step() -> None:
 
 def test_shares_add_up_to_the_step() -> None:
     profile = Profile({"qkv": 2e-3, "norm": 5e-3}, 10e-3)
-    rows = op_shares(profile, {"qkv": OpCost(4_000_000, 6_000_000)}, 8e9)
+    peaks = Peaks(8e9, {"float32": 3e9, "bfloat16": 1e10, "int8": 2e10})
+    costs = {"qkv": OpCost(4_000_000, {"float32": 3_000_000, "int8": 3_000_000})}
+    rows = op_shares(profile, costs, peaks)
     assert [row.op for row in rows] == ["norm", "qkv", "(outside of ops)"]
     assert sum(row.share for row in rows) == pytest.approx(1.0)
     assert rows[0].bytes_per_s is None
     assert rows[1].bytes_per_s == pytest.approx(2e9)
     assert rows[1].bandwidth_share == pytest.approx(0.25)
     assert rows[1].operations_per_s == pytest.approx(3e9)
+    # Reading takes 0.5 ms at least, computing 1 + 0.15 ms.
+    assert rows[1].roofline_share == pytest.approx(1.15 / 2)
+    assert (rows[0].roofline_share, rows[2].roofline_share) == (None, None)
     assert rows[2].ms == pytest.approx(3.0)
+
+
+def test_what_is_multiplied() -> None:
+    assert weight_kind(QuantType.Q4_1, "auto") == "int8"
+    assert weight_kind(QuantType.Q4_1, "bfloat16") == "bfloat16"
+    assert weight_kind(QuantType.F16, "auto") == "bfloat16"
+    assert weight_kind(QuantType.Q4_1, "float32") == "float32"
+    assert [cache_kind(dtype) for dtype in ("float32", "bfloat16", "int8")] == [
+        "float32",
+        "bfloat16",
+        "int8",
+    ]

@@ -52,6 +52,7 @@ def test_every_step_is_the_same(n: int) -> None:
         model=ModelConfig(str(tiny_folder("llama")), max_model_len=CONTEXT),
         cache=CacheConfig(BLOCK, num_blocks=BLOCKS),
         scheduler=LIMITS,
+        speculation=False,
     )
     built = build_engine(config, wrap_runner=watch)
     span = AttentionSpan.of(built.model.spec.layers)
@@ -94,6 +95,7 @@ def test_measured_and_simulated_figures_have_the_same_requests() -> None:
         EngineConfig(
             model=ModelConfig(str(tiny_folder("llama")), max_model_len=CONTEXT),
             cache=CacheConfig(BLOCK, num_blocks=400),
+            speculation=False,
         ),
         wrap_runner=keep,
     )

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.backends.reference.runner import ReferenceRunner
-from octavo.core.step import BlockCopy, Sample, SeqStep, StepPlan, StepResult
+from octavo.core.step import BlockCopy, Sampling, SeqStep, StepPlan, StepResult
 from octavo.models.model import Model
 
 BACKENDS = ("reference", "native")
@@ -67,11 +67,11 @@ def seq_step(
     *,
     start: int = 0,
     seq_id: int = 0,
-    samples: tuple[Sample, ...] = (),
+    sampling: tuple[Sampling, ...] = (),
     **fields: Any,
 ) -> SeqStep:
     """One sequence's part of a step."""
-    return SeqStep(seq_id, array("i", token_ids), start, table, samples, **fields)
+    return SeqStep(seq_id, array("i", token_ids), start, table, sampling, **fields)
 
 
 def plan_of(*seqs: SeqStep, copies: tuple[BlockCopy, ...] = ()) -> StepPlan:

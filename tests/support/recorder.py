@@ -5,13 +5,13 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from octavo.config import SchedulingPolicy
+from octavo.config import SchedulingPolicy, SpeculationConfig
 from octavo.core.block_tables import BlockTables
 from octavo.core.events import RequestEndEvent, TokenEvent
 from octavo.core.request import Request
 from octavo.core.sampling_params import SamplingParams
 from octavo.core.scheduler import Scheduler
-from octavo.core.step import StepPlan, StepResult
+from octavo.core.step import StepPlan, StepResult, TokenLogprobs
 from support.backends import ForwardRunner
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=8, ignore_eos=True)
@@ -28,6 +28,7 @@ class Recorder:
     inner: ForwardRunner
     bits: dict[tuple[int, int], bytes] = field(default_factory=dict)
     """(sequence, output index) -> the logits that this token was drawn from."""
+    _after_guesses: set[tuple[int, int]] = field(default_factory=set)
 
     @property
     def num_blocks(self) -> int:
@@ -42,15 +43,27 @@ class Recorder:
         logits = self.inner.forward(replace(plan, copies=()))
         row = 0
         for seq in plan.seqs:
+            samples = iter(seq.samples)
+            for offset in seq.draw_offsets:
+                bits = np.ascontiguousarray(logits[row + offset]).tobytes()
+                for _ in seq.sampling:
+                    sample = next(samples)
+                    self._keep(
+                        (sample.seq_id, sample.output_index),
+                        bits,
+                        is_guess=offset > seq.draw_offsets.start,
+                    )
             row += len(seq.token_ids)
-            for sample in seq.samples:
-                key = (sample.seq_id, sample.output_index)
-                assert key not in self.bits, "a token was drawn twice"
-                self.bits[key] = np.ascontiguousarray(logits[row - 1]).tobytes()
         return result
 
     def close(self) -> None:
         self.inner.close()
+
+    def _keep(self, key: tuple[int, int], bits: bytes, *, is_guess: bool) -> None:
+        """Where a guess was wrong, the rows after it are drawn from again."""
+        assert key not in self.bits or key in self._after_guesses, "a token was drawn twice"
+        self.bits[key] = bits
+        (self._after_guesses.add if is_guess else self._after_guesses.discard)(key)
 
 
 @dataclass
@@ -60,7 +73,10 @@ class Outcome:
     tokens: list[list[int]]
     """By sample."""
     bits: list[list[bytes]]
+    logprobs: list[list[TokenLogprobs | None]]
     num_preemptions: int
+    num_guessed: int
+    """Tokens guessed in the whole run."""
 
 
 def serve(
@@ -71,6 +87,7 @@ def serve(
     max_num_batched_tokens: int = 512,
     max_num_seqs: int = 64,
     num_blocks: int | None = None,
+    speculation: SpeculationConfig | None = None,
 ) -> list[Outcome]:
     """Submit all prompts at once and run until they are done.
 
@@ -87,6 +104,7 @@ def serve(
         max_model_len=tables.num_blocks * runner.block_size,
         policy=SchedulingPolicy.FCFS,
         end_token_ids=frozenset({0}),
+        speculation=speculation,
     )
     requests = [
         Request(str(i), array("i", prompt), p, seed=1000 + i)
@@ -95,12 +113,15 @@ def serve(
     for request in requests:
         scheduler.add(request)
     tokens: dict[tuple[str, int], list[int]] = {}
+    logprobs: dict[tuple[str, int], list[TokenLogprobs | None]] = {}
     preemptions: dict[str, int] = {}
     while scheduler.has_work:
         plan = scheduler.schedule()
         for event in scheduler.commit(plan, recorder.run(plan)):
             if isinstance(event, TokenEvent):
-                tokens.setdefault((event.request_id, event.index), []).append(event.token_id)
+                key = (event.request_id, event.index)
+                tokens.setdefault(key, []).append(event.token_id)
+                logprobs.setdefault(key, []).append(event.logprobs)
             elif isinstance(event, RequestEndEvent):
                 assert event.error is None, event.error
                 preemptions[event.request_id] = event.num_preemptions
@@ -112,7 +133,9 @@ def serve(
                 [recorder.bits[sequence.seq_id, j] for j in range(sequence.num_outputs)]
                 for sequence in request.sequences
             ],
+            [logprobs[request.request_id, i] for i in range(request.params.n)],
             preemptions[request.request_id],
+            scheduler.speculation.num_draft_tokens,
         )
         for request in requests
     ]

@@ -3,15 +3,15 @@
 from array import array
 from collections.abc import Callable, Collection
 
-from octavo.config import SchedulingPolicy
+from octavo.config import SchedulingPolicy, SpeculationConfig
 from octavo.core.block_tables import BlockTables
 from octavo.core.events import RequestEndEvent
 from octavo.core.request import FinishReason, Request, sample_seed
 from octavo.core.sampling_params import SamplingParams
 from octavo.core.scheduler import Scheduler
-from octavo.core.step import StepPlan
+from octavo.core.step import Sample, StepPlan
 from support.event_log import EventLog
-from support.fake_runner import Choose, FakeRunner, draw, hashed
+from support.fake_runner import Choose, FakeRunner, hashed
 
 END_TOKEN_ID = 0
 
@@ -33,6 +33,7 @@ class Rig:
         policy: SchedulingPolicy = SchedulingPolicy.FCFS,
         end_token_ids: Collection[int] = (END_TOKEN_ID,),
         choose: Choose = hashed,
+        speculation: SpeculationConfig | None = None,
     ) -> None:
         self.max_model_len = max_model_len
         self.end_token_ids = end_token_ids
@@ -44,7 +45,9 @@ class Rig:
             max_model_len=max_model_len,
             policy=policy,
             end_token_ids=frozenset(end_token_ids),
+            speculation=speculation,
         )
+        self.choose = choose
         self.runner = FakeRunner(num_blocks, block_size, choose=choose)
         self.log = EventLog()
 
@@ -94,7 +97,10 @@ class Rig:
         """The request has ended with what it would have got alone in an unbounded pool."""
         outcome = self.log[request.request_id]
         expected = expected_outputs(
-            request, max_model_len=self.max_model_len, end_token_ids=self.end_token_ids
+            request,
+            max_model_len=self.max_model_len,
+            end_token_ids=self.end_token_ids,
+            choose=self.choose,
         )
         assert outcome.token_ids == {index: tokens for index, (tokens, _) in expected.items()}
         assert outcome.finish_reasons == {index: reason for index, (_, reason) in expected.items()}
@@ -118,25 +124,37 @@ def make_request(
 
 
 def expected_outputs(
-    request: Request, *, max_model_len: int, end_token_ids: Collection[int]
+    request: Request,
+    *,
+    max_model_len: int,
+    end_token_ids: Collection[int],
+    choose: Choose = hashed,
 ) -> dict[int, tuple[list[int], FinishReason]]:
     """What a `FakeRunner` answers to a request that runs alone, told without scheduler, blocks or steps."""
     return {
-        index: _expected_output(request, index, max_model_len, end_token_ids)
+        index: _expected_output(request, index, max_model_len, end_token_ids, choose)
         for index in range(request.params.n)
     }
 
 
 def _expected_output(
-    request: Request, index: int, max_model_len: int, end_token_ids: Collection[int]
+    request: Request,
+    index: int,
+    max_model_len: int,
+    end_token_ids: Collection[int],
+    choose: Choose,
 ) -> tuple[list[int], FinishReason]:
     params = request.params
     history = array("i", request.prompt_token_ids)
     outputs: list[int] = []
     while True:
         too_early = len(outputs) < params.min_tokens
-        suppressed = {*end_token_ids, *params.stop_token_ids} if too_early else set()
-        token_id = draw(history, sample_seed(request.seed, index), len(outputs), suppressed)
+        suppressed = (*end_token_ids, *params.stop_token_ids) if too_early else ()
+        seed = sample_seed(request.seed, index)
+        token_id = choose(
+            history,
+            Sample(0, params, seed, len(outputs), history, request.prompt_len, suppressed),
+        )
         history.append(token_id)
         outputs.append(token_id)
         ends = set(params.stop_token_ids)

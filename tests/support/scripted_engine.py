@@ -102,7 +102,7 @@ class ScriptedRunner:
             for step in plan.seqs
             if step.num_prompt_logprobs is not None
         }
-        return StepResult(tokens, prompt_logprobs)
+        return StepResult.of(tokens, prompt_logprobs)
 
     def close(self) -> None:
         """Nothing to give back."""
@@ -115,16 +115,16 @@ class ScriptedRunner:
 
 
 def _answer(sample: Sample, script: Script | None) -> SampledToken:
-    history = sample.token_ids[: sample.prompt_len + sample.output_index]
+    history = sample.token_ids
     token_id = hashed(history, sample) if script is None else script.token_at(sample.output_index)
     if token_id is None:
-        return SampledToken(sample.seq_id, 0, error="the logits are not finite")
+        return SampledToken(0, error="the logits are not finite")
     if token_id in sample.suppressed_token_ids:
         token_id = FILLER
     if sample.params.logprobs is None:
-        return SampledToken(sample.seq_id, token_id)
+        return SampledToken(token_id)
     logprobs = logprobs_of(history, token_id, sample.params.logprobs)
-    return SampledToken(sample.seq_id, token_id, logprobs)
+    return SampledToken(token_id, logprobs)
 
 
 def script_runner(runner: Runner) -> Runner:

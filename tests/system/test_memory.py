@@ -1,4 +1,4 @@
-"""No request takes more memory than it may: long texts, long lists, and log-probabilities (known failure R59)."""
+"""Memory of all processes, and what a request may take: long texts and lists, log-probabilities (known failure R59)."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -9,7 +9,10 @@ from typing import Any
 import httpx
 import pytest
 
-from octavo.config import Backend
+from octavo.config import Backend, CacheConfig, EngineConfig, ModelConfig
+from octavo.evaluation.processes import descendants, process_use
+from octavo.models.footprint import block_bytes, weight_bytes
+from octavo.models.model import load_model
 from support.answers import COMPLETIONS
 from support.server_process import RunningServer, running_server, tiny_config, write_long_text_model
 
@@ -85,3 +88,37 @@ def test_what_is_far_too_long_is_refused_at_once(server: RunningServer) -> None:
         assert response.status_code == 400
     check_growth(server, before, 400 << 20)  # bodies of 16 MB, parsed; tokenizing took gigabytes
     server.wait_idle()
+
+
+@pytest.mark.model
+def test_all_processes_hold_weights_pages_and_little_more(smollm2_path: Path) -> None:
+    """64 requests at once fill the pool. Afterwards the file is mapped nowhere, and no page is missing in the sum."""
+    num_blocks, prompt_len, max_tokens = 448, 100, 12
+    config = EngineConfig(
+        model=ModelConfig(model=str(smollm2_path)),
+        cache=CacheConfig(num_blocks=num_blocks),
+    )
+    model = load_model(smollm2_path)
+    weights = weight_bytes(model.weights, "auto")
+    pages = num_blocks * block_bytes(model.spec, 16, "bfloat16")
+    with running_server(config) as server, httpx.Client(base_url=server.url, timeout=300) as http:
+        bodies = [
+            {
+                "prompt": [1000 + 13 * i + j for j in range(prompt_len)],
+                "max_tokens": max_tokens,
+                "temperature": 0,
+                "ignore_eos": True,
+            }
+            for i in range(64)
+        ]
+        with ThreadPoolExecutor(64) as pool:
+            answers = list(pool.map(lambda body: http.post(COMPLETIONS, json=body).json(), bodies))
+        assert [a["usage"]["completion_tokens"] for a in answers] == [max_tokens] * 64
+        server.wait_idle()
+        pids = (server.process.pid, *descendants(server.process.pid))
+        assert len(pids) == 2
+        for pid in pids:
+            assert str(smollm2_path) not in Path(f"/proc/{pid}/maps").read_text()
+        held = sum(process_use(pid).pss_bytes for pid in pids)
+    assert held > weights + 0.9 * pages
+    assert held < weights + pages + (250 << 20), f"{(held - weights - pages) >> 20} MiB"

@@ -16,6 +16,7 @@ import httpx
 import pytest
 
 from octavo import LLM, SamplingParams
+from octavo.evaluation.processes import descendants, process_use
 from support.command import environment, octavo
 from support.text_model import text_model_folder, write_text_model
 
@@ -172,6 +173,7 @@ def test_a_context_smaller_than_the_usual_answer_gets_a_shorter_one() -> None:
         text = "\n".join(server.greeting)
         assert "3 pages of 16 = 48 tokens, 1 sequence of 48\n" in text
         assert "kv cache taken as needed, at most " in text
+        assert re.search(r"^  \d.* in use now by all processes$", text, re.MULTILINE)
         assert "0.00 GiB" not in text
         (curl,) = (line for line in server.greeting if line.startswith("curl "))
         assert request_of_curl(curl).status_code == 200
@@ -201,7 +203,7 @@ def test_an_early_sigterm_ends_it_with_0() -> None:
 
 @pytest.mark.model
 def test_the_default_model_answers_soon(smollm2_path: Path) -> None:
-    """About a second on an idle machine with a warm disk; the limit leaves room for a busy one."""
+    """Under a second on an idle machine with a warm disk. On a busy one CPU time says more: about 0.6 s for each process."""
     with serving() as server:
         url = server.wait_ready()
         body = {
@@ -214,4 +216,8 @@ def test_the_default_model_answers_soon(smollm2_path: Path) -> None:
         seconds = time.perf_counter() - server.started
         assert answer["choices"][0]["text"] == " Paris"
         assert seconds < 15, "".join(server.errors)
+        pids = (server.process.pid, *descendants(server.process.pid))
+        cpu_s = [process_use(pid).cpu_s for pid in pids]
+        assert len(cpu_s) == 2
+        assert max(cpu_s) < 1.5, cpu_s
         assert server.end() == 0

@@ -1,4 +1,4 @@
-"""`octavo eval`: how right, against what others made of the same weights."""
+"""`octavo eval`: how right, against what others made of the same weights, and against our own float32."""
 
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from octavo.cli.accuracy import accuracy
 from octavo.cli.flags import Settings, takes_flags
 from octavo.cli.pull import MODEL_HELP, with_fetched_model
 from octavo.cli.terminal import Output, OutputOption, print_result, progress_bar
@@ -36,6 +37,9 @@ eval_app = typer.Typer(help="Measure how right answers are.", no_args_is_help=Tr
 @eval_app.callback()
 def _eval() -> None:
     """Measure how right answers are."""
+
+
+eval_app.command()(accuracy)
 
 
 @eval_app.command()

@@ -5,6 +5,7 @@ receives one `Settings` value.
 """
 
 import inspect
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from enum import Enum, auto
@@ -25,9 +26,11 @@ from octavo.config import (
     SchedulerConfig,
     SchedulingPolicy,
     ServerConfig,
+    SpeculationConfig,
     choice_of,
 )
 from octavo.core.sampling_params import SamplingParams
+from octavo.errors import ConfigError
 
 
 class Reads(Enum):
@@ -127,6 +130,12 @@ FLAGS: tuple[Flag, ...] = (
          "Order of the waiting queue.", choices=_choices(SchedulingPolicy)),
     Flag("--max-num-queued-reqs", "scheduler.max_num_queued_reqs", Group.MEMORY, Reads.COUNT,
          "Requests that may wait; one more gets a 503."),
+    Flag("--speculation", "engine.speculation", Group.MEMORY, Reads.SWITCH,
+         "Guess tokens that repeat the text so far, where a small batch leaves time; no answer depends on it "
+         "[default: on with the native backend]."),
+    Flag("--speculative-config", "engine.speculative_config", Group.MEMORY, Reads.TEXT,
+         'How far to guess, as in {"method": "ngram", "num_speculative_tokens": 7, "prompt_lookup_max": 4, '
+         '"prompt_lookup_min": 2}.'),
     Flag("--host", "server.host", Group.SERVER, Reads.TEXT, "Address to listen on."),
     Flag("--port", "server.port", Group.SERVER, Reads.INTEGER, "Port to listen on; 0: any free one."),
     Flag("--served-model-name", "server.served_model_names", Group.SERVER, Reads.TEXTS,
@@ -177,7 +186,7 @@ FLAGS: tuple[Flag, ...] = (
 ALONE_FLAGS = (
     "--tokenizer", "--revision", "--dtype", "--backend", "--threads", "--seed", "--max-model-len",
     "--block-size", "--num-blocks-override", "--kv-cache-memory-bytes", "--kv-cache-dtype",
-    "--max-num-batched-tokens",
+    "--max-num-batched-tokens", "--speculation", "--speculative-config",
 )  # fmt: skip
 """Flags of commands that run a model for one user."""
 
@@ -205,6 +214,8 @@ class Settings:
         values = {**self.values.get("engine", {})}
         if "backend" in values:
             values["backend"] = choice_of(Backend, "backend", values["backend"])
+        if values.get("speculative_config") is not None:
+            values["speculative_config"] = _speculation(values["speculative_config"])
         scheduler = {**self.values.get("scheduler", {}), **own_scheduling}
         if "policy" in scheduler:
             scheduler["policy"] = choice_of(
@@ -241,6 +252,16 @@ class Settings:
             for name, value in self.values.get("sampling", {}).items()
             if value not in (None, ())
         }
+
+
+def _speculation(text: str) -> SpeculationConfig:
+    try:
+        options = json.loads(text)
+    except ValueError:
+        options = None
+    if not isinstance(options, dict):
+        raise ConfigError(f"--speculative-config takes a JSON object; given: {text}")
+    return SpeculationConfig.of_vllm(options)
 
 
 def takes_flags(*wanted: Group | str) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -315,5 +336,5 @@ _TYPES: Mapping[Reads, Any] = {
     Reads.LENGTH: int | None,
     Reads.INTEGER: int | None,
     Reads.REAL: float | None,
-    Reads.SWITCH: bool,
+    Reads.SWITCH: bool | None,
 }

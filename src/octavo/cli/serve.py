@@ -3,6 +3,7 @@
 import http.client
 import json
 import logging
+import os
 import shlex
 import sys
 import threading
@@ -13,12 +14,13 @@ from urllib.parse import urlsplit
 import typer
 
 from octavo.cli.flags import Group, Settings, takes_flags
-from octavo.cli.memory_text import counted, memory_lines
+from octavo.cli.memory_text import counted, memory_lines, size
 from octavo.cli.pull import MODEL_HELP, with_fetched_model
 from octavo.cli.request_flags import refuses_sampling_flags
 from octavo.cli.vllm_flags import accepts_vllm_flags
 from octavo.config import DEFAULT_MODEL
 from octavo.errors import ConfigError
+from octavo.evaluation.processes import descendants, process_use
 
 if TYPE_CHECKING:
     from octavo.engine.messages import Ready
@@ -78,7 +80,11 @@ def _greeting(url: str, ready: "Ready", name: str) -> str:
         ask = {"prompt": "Once upon a time"}
         num_tokens = count_tokens(url, ask) or 0
     room = max(1, ready.max_model_len - num_tokens)
-    lines = (*what_is_served(url, ready, name), "", *ways_to_ask(url, name, ask, is_chat, room))
+    served = what_is_served(url, ready, name)
+    in_use = memory_in_use()
+    if in_use is not None:
+        served.append(f"  {size(in_use)} in use now by all processes")
+    lines = (*served, "", *ways_to_ask(url, name, ask, is_chat, room))
     return "\n".join(lines)
 
 
@@ -134,3 +140,12 @@ def count_tokens(url: str, prompt: dict[str, Any]) -> int | None:
         return int(json.load(response)["count"])
     finally:
         connection.close()
+
+
+def memory_in_use() -> int | None:
+    """Bytes that this process and those it has started hold, shared pages counted once; None where /proc hides it."""
+    pids = (os.getpid(), *descendants(os.getpid()))
+    try:
+        return sum(process_use(pid).pss_bytes for pid in pids)
+    except OSError:
+        return None

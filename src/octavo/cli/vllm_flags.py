@@ -84,7 +84,6 @@ FOREIGN_FLAGS: tuple[ForeignFlag, ...] = (
     _refused("--download-dir", "set HF_HOME (hub) or OCTAVO_CACHE (named models)"),
     _refused("--enable-lora", "no adapters in this version", is_switch=True),
     _refused("--lora-modules", "no adapters in this version"),
-    _refused("--speculative-config", "no speculative decoding in this version"),
     _refused("--enable-auto-tool-choice", "no tool calls in this version", is_switch=True),
     _refused("--tool-call-parser", "no tool calls in this version"),
     _refused("--reasoning-parser", "no reasoning parser in this version"),

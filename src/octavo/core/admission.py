@@ -32,6 +32,47 @@ class Shortage(NamedTuple):
     num_blocks: int
 
 
+@dataclass(slots=True)
+class Demand:
+    """What the running sequences take to catch up, counted once a step and kept while others join them.
+
+    Upper bounds that are cheap; who comes close to one counts exactly, with the functions below.
+    """
+
+    num_sequences: int
+    num_seats: int
+    num_tokens: int
+    """Known tokens that are not computed."""
+
+    @classmethod
+    def of(cls, running: Iterable[Sequence]) -> "Demand":
+        """Of all of these."""
+        num_sequences = num_seats = num_tokens = 0
+        for sequence in running:
+            num_sequences += 1
+            num_seats += sequence.num_seats
+            num_tokens += len(sequence.token_ids) - sequence.num_computed
+        return cls(num_sequences, num_seats, num_tokens)
+
+    def add(self, sequence: Sequence) -> None:
+        """One more runs."""
+        self.num_sequences += 1
+        self.num_seats += sequence.num_seats
+        self.num_tokens += len(sequence.token_ids) - sequence.num_computed
+
+    def most_blocks(self, block_size: int) -> int:
+        """No more free blocks than this are taken: each sequence may begin a block and copy one that it shares."""
+        return self.num_tokens // block_size + 2 * self.num_sequences
+
+    def leaves_room_for(self, candidate: Sequence, tables: BlockTables, limits: Limits) -> bool:
+        """Whether `shortage_of` is sure to find none."""
+        num_blocks = tables.blocks_for(len(candidate.token_ids)) + self.num_seats
+        return (
+            self.num_seats + candidate.num_seats <= limits.max_num_seqs
+            and num_blocks + self.most_blocks(tables.block_size) <= tables.num_free
+        )
+
+
 def check_request(request: Request, limits: Limits, tables: BlockTables) -> None:
     """Raise the UserError of a request that could not finish even if it ran alone. Changes nothing."""
     if request.prompt_len == 0:

@@ -68,7 +68,7 @@ class BlockTables:
         return -(-num_tokens // self.block_size)
 
     def blocks(self, seq_id: SeqId) -> "array[int]":
-        """The block table of a sequence that has one. Read only; it changes with the next `grow`."""
+        """The block table of a sequence that has one. Read only; never changes: who grows gets a new one."""
         return self._tables[seq_id].blocks
 
     def num_tokens(self, seq_id: SeqId) -> int:
@@ -108,6 +108,14 @@ class BlockTables:
         table = self._tables.get(seq_id)
         if table is None:
             table = _Table()
+        elif (
+            # Nearly always: it ends in a block that it holds already, and alone.
+            table.num_tokens < num_tokens <= len(table.blocks) * self.block_size
+            and self._pool.ref_count(table.blocks[-1]) == 1
+        ):
+            self._num_slots_used += num_tokens - table.num_tokens
+            table.num_tokens = num_tokens
+            return None
         assert num_tokens >= table.num_tokens, f"{num_tokens} is less than {table.num_tokens}"
         must_copy = self._writes_shared_block(table, num_tokens)
         num_new = -(-num_tokens // self.block_size) - len(table.blocks)
@@ -120,18 +128,32 @@ class BlockTables:
         copy = self._make_last_block_private(table) if must_copy else None
         if num_new:
             last = table.blocks[-1] if table.blocks else None
-            table.blocks.extend(self._pool.take(num_new, after=last))
+            table.blocks = table.blocks + self._pool.take(num_new, after=last)
             self._num_entries += num_new
         self._num_slots_used += num_tokens - table.num_tokens
         table.num_tokens = num_tokens
         return copy
+
+    def shrink(self, seq_id: SeqId, num_tokens: int) -> None:
+        """Let a sequence hold its first `num_tokens` tokens only, as if the last `grow` had not gone further."""
+        table = self._tables[seq_id]
+        assert num_tokens <= table.num_tokens, f"{num_tokens} is more than {table.num_tokens}"
+        num_blocks = self.blocks_for(num_tokens)
+        surplus = table.blocks[num_blocks:]
+        if surplus:
+            num_freed = self._pool.release(surplus)
+            assert num_freed == len(surplus), f"sequence {seq_id} gives up blocks that others hold"
+            table.blocks = table.blocks[:num_blocks]
+            self._num_entries -= num_freed
+        self._num_slots_used -= table.num_tokens - num_tokens
+        table.num_tokens = num_tokens
 
     def fork(self, parent: SeqId, child: SeqId) -> None:
         """Give a new sequence all blocks of another. Takes no block: the two share them."""
         assert child not in self._tables, f"sequence {child} has a table already"
         source = self._tables[parent]
         self._pool.share(source.blocks)
-        self._tables[child] = _Table(source.blocks[:], source.num_tokens)
+        self._tables[child] = _Table(source.blocks, source.num_tokens)
         self._num_entries += len(source.blocks)
 
     def free(self, seq_id: SeqId) -> None:
@@ -179,11 +201,11 @@ class BlockTables:
         )
 
     def _make_last_block_private(self, table: _Table) -> BlockCopy:
-        shared = table.blocks.pop()
-        before = table.blocks[-1] if table.blocks else None
-        (private,) = self._pool.take(1, after=before)
+        shared = table.blocks[-1]
+        before = table.blocks[-2] if len(table.blocks) > 1 else None
+        private = self._pool.take(1, after=before)
         self._pool.release((shared,))
-        table.blocks.append(private)
+        table.blocks = table.blocks[:-1] + private
         self._num_slots_used += table.num_tokens % self.block_size
         self.num_copies += 1
-        return BlockCopy(src=shared, dst=private)
+        return BlockCopy(src=shared, dst=private[0])

@@ -1,18 +1,17 @@
 """What the scheduler tells of a request. The last word on every accepted request is one `RequestEndEvent`."""
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from octavo.core.request import FinishReason
 from octavo.core.step import TokenLogprobs
 
 
-@dataclass(frozen=True, slots=True)
-class TokenEvent:
-    """A sequence has a new token; with a finish reason, its last."""
+class TokenEvent(NamedTuple):
+    """A sequence has a new token; with a finish reason, its last. A tuple, as `SeqStep`: there are many."""
 
     request_id: str
-    index: int
+    index: int  # type: ignore[assignment]  # hides a method of tuples that nobody needs here
     """Which of the request's sequences."""
     token_id: int
     logprobs: TokenLogprobs | None

@@ -6,10 +6,9 @@ from enum import Enum
 
 from octavo.core.sampling_params import SamplingParams
 from octavo.core.sequence import Rank, Sequence, SequenceStatus
-from octavo.core.step import Sample, SeqId, TokenLogprobs
+from octavo.core.step import NOTHING, Sampling, SeqId, TokenLogprobs
 
 _MASK64 = 2**64 - 1
-_NONE = array("i")
 
 
 class FinishReason(str, Enum):
@@ -50,10 +49,6 @@ class StopRule:
             min_tokens=params.min_tokens,
             max_tokens=max_tokens,
         )
-
-    def suppressed_at(self, output_index: int) -> tuple[int, ...]:
-        """Token ids that may not be drawn as this generated token."""
-        return self.suppressed_token_ids if output_index < self.min_tokens else ()
 
     def finish_after(
         self, token_id: int, output_index: int
@@ -109,17 +104,31 @@ class Request:
         left = max_model_len - self.prompt_len
         return left if self.params.max_tokens is None else min(left, self.params.max_tokens)
 
+    def num_tokens_left(self, sequence: Sequence) -> int:
+        """Most tokens that one of its sequences may still generate."""
+        return self.stop_rule.max_tokens - sequence.num_outputs
+
     def open(self, first_seq_id: SeqId, priority: int, arrival: int, rule: StopRule) -> None:
         """Make the sequences, with consecutive ids. The first computes the prompt for all."""
         n = self.params.n
         self.stop_rule = rule
+        sampling = tuple(
+            Sampling(
+                first_seq_id + index,
+                self.params,
+                sample_seed(self.seed, index),
+                self.prompt_len,
+                rule.suppressed_token_ids,
+            )
+            for index in range(n)
+        )
         self.sequences = tuple(
             Sequence(
                 seq_id=first_seq_id + index,
                 request_id=self.request_id,
                 rank=Rank(priority, arrival, index),
-                seed=sample_seed(self.seed, index),
                 token_ids=self.prompt_token_ids,
+                sampling=(sampling[index],) if index else sampling,
                 num_seats=n if index == 0 else 1,
                 status=SequenceStatus.FOLLOWING if index else SequenceStatus.WAITING,
             )
@@ -141,29 +150,8 @@ class Request:
     def prompt_targets(self, start: int, stop: int) -> "array[int]":
         """The prompt tokens after positions start .. stop - 1 whose log-probabilities are still wanted."""
         if self.prompt_logprobs is None or start < len(self.prompt_logprobs):
-            return _NONE
+            return NOTHING
         return self.prompt_token_ids[start + 1 : stop + 1]
-
-    def samples_for(self, sequence: Sequence) -> tuple[Sample, ...]:
-        """What to draw from the logits of a sequence's last known token.
-
-        Its own next token; or, where all sequences still share the prompt, the first token of each.
-        """
-        if sequence.num_seats == 1:
-            return (self._sample(sequence),)
-        return tuple(map(self._sample, self.sequences))
-
-    def _sample(self, receiver: Sequence) -> Sample:
-        output_index = receiver.num_outputs
-        return Sample(
-            receiver.seq_id,
-            self.params,
-            receiver.seed,
-            output_index,
-            receiver.token_ids,
-            receiver.prompt_len,
-            self.stop_rule.suppressed_at(output_index),
-        )
 
 
 def sample_seed(seed: int, index: int) -> int:

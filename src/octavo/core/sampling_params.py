@@ -100,6 +100,14 @@ class SamplingParams:
         """Whether the most likely token is always taken."""
         return self.temperature == 0.0
 
+    @property
+    def has_penalties(self) -> bool:
+        """Whether tokens that are already there count."""
+        return not (
+            self.repetition_penalty == 1.0
+            and self.frequency_penalty == self.presence_penalty == 0.0
+        )
+
     def clone(self) -> "SamplingParams":
         """A copy; kept for callers of vLLM, values here never change."""
         return replace(self)

@@ -5,10 +5,12 @@ computed catch up with known, within the step's budget of tokens. Chunked prefil
 again after a preemption are all this one rule.
 """
 
-from collections.abc import Collection, Iterator
+from array import array
+from collections.abc import Mapping
 
-from octavo.config import SchedulingPolicy
+from octavo.config import SchedulingPolicy, SpeculationConfig
 from octavo.core.admission import (
+    Demand,
     Limits,
     blocks_to_catch_up,
     check_request,
@@ -27,10 +29,23 @@ from octavo.core.events import (
 from octavo.core.preemption import give_up_blocks, victims_of_growth, victims_of_priority
 from octavo.core.request import FinishReason, Request, StopRule
 from octavo.core.sequence import RankedSequences, Sequence, SequenceStatus
-from octavo.core.steady import SteadyDecode, all_decode
-from octavo.core.step import BlockCopy, SampledToken, SeqId, SeqStep, StepPlan, StepResult
+from octavo.core.speculation import SpeculationCounts, Speculator
+from octavo.core.steady import SteadyDecode, is_steady
+from octavo.core.step import (
+    NOTHING,
+    BlockCopy,
+    SeqId,
+    SeqStep,
+    StepPlan,
+    StepResult,
+    TokenLogprobs,
+    maker,
+)
 from octavo.core.usage import KvUsage
 from octavo.errors import InvalidParameterError, RequestFailedError
+
+_seq_step = maker(SeqStep)
+_token_event = maker(TokenEvent)
 
 
 class Scheduler:
@@ -50,11 +65,14 @@ class Scheduler:
         max_model_len: int,
         policy: SchedulingPolicy,
         end_token_ids: frozenset[int],
+        speculation: SpeculationConfig | None = None,
     ) -> None:
+        """`speculation`: None for a token of each sequence in a step."""
         self._tables = tables
         self._limits = Limits(max_num_batched_tokens, max_num_seqs, max_model_len)
         self._policy = policy
         self._end_token_ids = end_token_ids
+        self._speculator = None if speculation is None else Speculator(speculation)
         self._requests: dict[str, Request] = {}
         self._sequences: dict[SeqId, Sequence] = {}
         self._waiting = RankedSequences()
@@ -92,6 +110,11 @@ class Scheduler:
             num_block_copies=tables.num_copies,
             num_preemptions=self._num_preemptions,
         )
+
+    @property
+    def speculation(self) -> SpeculationCounts:
+        """How much has been guessed, and how much of it was right."""
+        return SpeculationCounts() if self._speculator is None else self._speculator.counts
 
     def add(self, request: Request) -> None:
         """Accept a request, or raise the UserError that says why it can never run; then nothing has changed."""
@@ -143,16 +166,28 @@ class Scheduler:
         First everything is decided, then blocks are taken: in between, none is given back. So no sequence is
         both planned and preempted, and no block is both source and destination of the step's copies.
         """
-        self._make_room_to_grow()
-        self._admit()
+        demand = self._make_room_to_grow()
+        demand = self._admit(demand)
+        shares = self._share_budget()
+        guesses = self._guess(shares, demand)
         steps: list[SeqStep] = []
         copies: list[BlockCopy] = []
-        for sequence, num_tokens in self._share_budget():
-            stop = sequence.num_computed + num_tokens
-            copy = self._tables.grow(sequence.seq_id, stop)
+        grow, blocks = self._tables.grow, self._tables.blocks
+        for sequence, num_tokens in shares:
+            seq_id, start, known = sequence.seq_id, sequence.num_computed, sequence.token_ids
+            stop = start + num_tokens
+            guess = guesses.get(seq_id) if guesses else None
+            copy = grow(seq_id, stop if guess is None else stop + len(guess))
             if copy is not None:
                 copies.append(copy)
-            steps.append(self._seq_step(sequence, stop))
+            if start < sequence.prompt_len or guess is not None:
+                steps.append(self._seq_step(sequence, stop, guess or NOTHING))
+            else:
+                sampling = sequence.sampling if stop == len(known) else ()
+                token_ids, table = known[start:stop], blocks(seq_id)
+                steps.append(
+                    _seq_step((seq_id, token_ids, start, table, sampling, 0, known, None, NOTHING))
+                )
         self._num_steps += 1
         return StepPlan(self._num_steps, tuple(steps), tuple(copies))
 
@@ -160,35 +195,38 @@ class Scheduler:
         """Take over what a runner made of the last plan. Rows of requests that ended meanwhile are ignored."""
         assert plan.step_id == self._num_steps, f"step {plan.step_id} is not the last scheduled"
         events: list[Event] = []
-        first = 0
+        is_plain = not (result.errors or result.logprobs)
+        first = last = 0
         for step in plan.seqs:
-            tokens = result.tokens[first : first + len(step.samples)]
-            first += len(step.samples)
+            first, last = last, last + len(step.sampling) * (step.num_drafts + 1)
             sequence = self._sequences.get(step.seq_id)
             if sequence is None:
                 continue
-            sequence.num_computed = step.start + len(step.token_ids)
+            sequence.num_computed = step.start + len(step.token_ids) - step.num_drafts
             if step.num_prompt_logprobs is not None:
                 known = self._requests[sequence.request_id].prompt_logprobs
                 assert known is not None, f"{sequence.request_id} did not ask for prompt logprobs"
                 known.extend(result.prompt_logprobs[step.seq_id])
-            if tokens:
-                self._receive(sequence, tokens, events)
-        assert first == len(result.tokens), f"{len(result.tokens)} tokens for {first} samples"
+            if is_plain and last == first + 1 and step.start >= sequence.prompt_len:  # nearly all
+                request = self._requests[sequence.request_id]
+                self._append(sequence, request, result.token_ids[first], None, events)
+            elif last > first:
+                self._receive(sequence, step, result, first, events)
+        num_tokens = len(result.token_ids)
+        assert last == num_tokens, f"{num_tokens} tokens for {last} samples"
         return events
 
     def steady_decode(self) -> SteadyDecode | None:
         """The coming steps, if the next holds no decision and no token drawn in it can end a sequence early.
 
-        For simulations; between steps. `skip_steps` takes them.
+        For simulations without speculation; between steps. `skip_steps` takes them.
         """
-        running = list(self._running)
-        if self._policy is not SchedulingPolicy.FCFS or not all_decode(running, self._tables):
+        head = self._waiting.best if self._waiting else None
+        is_simple = self._policy is SchedulingPolicy.FCFS and self._speculator is None
+        if not is_simple or not is_steady(self._running, head, self._tables, self._limits):
             return None
-        if self._waiting and self._can_enter(self._waiting.best):
-            return None
-        left = (self._requests[s.request_id].stop_rule.max_tokens - s.num_outputs for s in running)
-        return SteadyDecode(running, min(left, default=1) - 1, self._tables)
+        left = (self._requests[s.request_id].num_tokens_left(s) for s in self._running)
+        return SteadyDecode(list(self._running), min(left, default=1) - 1, self._tables)
 
     def skip_steps(self, steps: SteadyDecode, count: int, token_id: int) -> None:
         """Take the first `count` of `steps`, just returned, at once; every draw gives `token_id`, no end token."""
@@ -215,34 +253,53 @@ class Scheduler:
 
     # schedule
 
-    def _make_room_to_grow(self) -> None:
+    def _make_room_to_grow(self) -> Demand:
+        """Preempt sequences until all that run can compute what they know. Returns what those take."""
+        demand = Demand.of(self._running)
+        if demand.most_blocks(self._tables.block_size) <= self._tables.num_free:
+            return demand
         num_blocks = blocks_to_catch_up(self._running, self._tables) - self._tables.num_free
-        if num_blocks > 0:
-            for victim in victims_of_growth(self._running, self._tables, num_blocks):
-                self._preempt(victim)
+        if num_blocks <= 0:
+            return demand
+        for victim in victims_of_growth(self._running, self._tables, num_blocks):
+            self._preempt(victim)
+        return Demand.of(self._running)
 
-    def _admit(self) -> None:
-        """Let waiting sequences in, strictly in order of rank, while there is room for the first of them."""
+    def _admit(self, demand: Demand) -> Demand:
+        """Let waiting sequences in, strictly in order of rank, while there is room for the first of them.
+
+        Takes and returns what all running sequences need.
+        """
         while self._waiting:
             candidate = self._waiting.best
-            if tokens_left_for(candidate, self._running, self._limits) <= 0:
-                return
-            shortage = shortage_of(candidate, self._running, self._tables, self._limits)
-            victims = victims_of_priority(candidate, shortage, self._running, self._tables)
+            if self._tokens_left_for(candidate, demand) <= 0:
+                break
+            victims = self._victims_for(candidate, demand)
             if victims is None:
-                return
+                break
             for victim in victims:
                 self._preempt(victim)
+            if victims:
+                demand = Demand.of(self._running)
             self._waiting.remove(candidate)
             self._run(candidate)
+            demand.add(candidate)
+        return demand
 
-    def _can_enter(self, candidate: Sequence) -> bool:
-        """Whether a waiting sequence would be let in now, without victims.
+    def _tokens_left_for(self, candidate: Sequence, demand: Demand) -> int:
+        if self._running and candidate.rank < self._running.worst.rank:
+            return tokens_left_for(candidate, self._running, self._limits)
+        return self._limits.max_num_batched_tokens - demand.num_tokens  # all others go first
 
-        If not, it waits as long as the running ones only decode: each step leaves no more blocks than the last.
-        """
+    def _victims_for(self, candidate: Sequence, demand: Demand) -> list[Sequence] | None:
+        """Who makes way for a waiting sequence; None if it has to wait."""
+        if demand.leaves_room_for(candidate, self._tables, self._limits):
+            return []
+        num_seats = demand.num_seats + candidate.num_seats - self._limits.max_num_seqs
+        if num_seats > 0 and self._running.worst.rank.priority <= candidate.rank.priority:
+            return None
         shortage = shortage_of(candidate, self._running, self._tables, self._limits)
-        return max(shortage) <= 0 and tokens_left_for(candidate, self._running, self._limits) > 0
+        return victims_of_priority(candidate, shortage, self._running, self._tables)
 
     def _preempt(self, victim: Sequence) -> None:
         self._running.remove(victim)
@@ -255,38 +312,60 @@ class Scheduler:
         sequence.status = SequenceStatus.RUNNING
         self._running.add(sequence)
 
-    def _share_budget(self) -> Iterator[tuple[Sequence, int]]:
-        """How many tokens each sequence computes in this step.
+    def _share_budget(self) -> list[tuple[Sequence, int]]:
+        """How many known tokens each sequence computes in this step.
 
         Those that need a single token go first, so that no long prompt makes a decoding sequence wait.
         """
         budget = self._limits.max_num_batched_tokens
+        shares: list[tuple[Sequence, int]] = []
         longer: list[Sequence] = []
         for sequence in self._running:
-            if sequence.num_pending > 1:
+            if len(sequence.token_ids) - sequence.num_computed > 1:
                 longer.append(sequence)
             elif budget > 0:
                 budget -= 1
-                yield sequence, 1
+                shares.append((sequence, 1))
         for sequence in longer:
             if budget == 0:
-                return
+                break
             chunk = self._requests[sequence.request_id].chunk_len(sequence, budget)
             budget -= chunk
-            yield sequence, chunk
+            shares.append((sequence, chunk))
+        return shares
 
-    def _seq_step(self, sequence: Sequence, stop: int) -> SeqStep:
-        """Compute the tokens up to position `stop`; the last known one gives the logits to draw from."""
-        request = self._requests[sequence.request_id]
+    def _guess(
+        self, shares: list[tuple[Sequence, int]], demand: Demand
+    ) -> Mapping[SeqId, "array[int]"]:
+        """Guesses for sequences that decode, where tokens and free blocks are left after all that has to be done."""
+        speculator = self._speculator
+        if speculator is None or len(shares) >= speculator.max_tokens:
+            return {}
+        num_tokens = sum(count for _, count in shares)
+        num_blocks = demand.most_blocks(self._tables.block_size) + speculator.max_tokens
+        if num_tokens >= speculator.max_tokens or num_blocks > self._tables.num_free:
+            return {}
+        candidates = [
+            (sequence, self._requests[sequence.request_id].num_tokens_left(sequence))
+            for sequence, _ in shares
+            if sequence.num_pending == 1 and sequence.num_seats == 1
+        ]
+        return speculator.guess(candidates, num_tokens, self._limits.max_num_batched_tokens)
+
+    def _seq_step(self, sequence: Sequence, stop: int, guess: "array[int]") -> SeqStep:
+        """Compute the tokens up to position `stop`; the last known one and all guesses give logits to draw from."""
         start = sequence.num_computed
-        token_ids = sequence.token_ids
+        known = sequence.token_ids
+        request = self._requests[sequence.request_id]
         targets = request.prompt_targets(start, stop)
         return SeqStep(
             sequence.seq_id,
-            token_ids[start:stop],
+            known[start:stop] + guess,
             start,
-            self._tables.blocks(sequence.seq_id)[:],
-            request.samples_for(sequence) if stop == len(token_ids) else (),
+            self._tables.blocks(sequence.seq_id),
+            sequence.sampling if stop == len(known) else (),
+            len(guess),
+            known,
             request.params.prompt_logprobs if targets else None,
             targets,
         )
@@ -294,52 +373,86 @@ class Scheduler:
     # commit
 
     def _receive(
-        self, sequence: Sequence, tokens: Collection[SampledToken], events: list[Event]
+        self, sequence: Sequence, step: SeqStep, result: StepResult, first: int, events: list[Event]
     ) -> None:
-        """Give the tokens drawn from one row of logits to their sequences."""
+        """Give the tokens that a step drew, from draw `first` on, to their sequences."""
         request = self._requests[sequence.request_id]
-        for token in tokens:
-            if token.error is not None:
-                events += self._end_early(request, FinishReason.ERROR, error=token.error)
-                return
+        if result.errors:
+            for draw in range(first, first + len(step.sampling)):
+                if draw in result.errors:
+                    events += self._fail(request, result.errors[draw])
+                    return
         if request.prompt_logprobs is not None:
             values = tuple(request.prompt_logprobs)
             request.prompt_logprobs = None
             events.append(PromptLogprobsEvent(request.request_id, values))
+        if step.num_drafts:
+            self._accept(sequence, step, result, first, events)
+            return
         if sequence.num_seats > 1:
             self._fork(sequence, request)
-        for token in tokens:
-            self._append(self._sequences[token.seq_id], request, token, events)
+        for draw, sampling in enumerate(step.sampling, first):
+            receiver = self._sequences[sampling.seq_id]
+            logprobs = result.logprobs.get(draw)
+            self._append(receiver, request, result.token_ids[draw], logprobs, events)
+
+    def _accept(
+        self, sequence: Sequence, step: SeqStep, result: StepResult, first: int, events: list[Event]
+    ) -> None:
+        """Take the tokens drawn after guesses that were right, and the one that shows the first to be wrong."""
+        assert self._speculator is not None
+        request = self._requests[sequence.request_id]
+        guess = step.token_ids[-step.num_drafts :]
+        num_right = 0
+        while sequence.status is SequenceStatus.RUNNING:
+            draw = first + num_right
+            if draw in result.errors:
+                events += self._fail(request, result.errors[draw])
+                break
+            token_id, logprobs = result.token_ids[draw], result.logprobs.get(draw)
+            self._append(sequence, request, token_id, logprobs, events)
+            if num_right == len(guess) or token_id != guess[num_right]:
+                break
+            num_right += 1
+        self._speculator.learn(step.seq_id, len(guess), num_right)
+        if sequence.status is SequenceStatus.RUNNING:
+            sequence.num_computed += num_right
+            self._tables.shrink(step.seq_id, sequence.num_computed)
 
     def _fork(self, first: Sequence, request: Request) -> None:
         """The prompt is computed: from here on each sequence of the request is scheduled for itself."""
         first.num_seats = 1
+        first.sampling = first.sampling[:1]
         for follower in request.sequences[1:]:
             self._tables.fork(first.seq_id, follower.seq_id)
             follower.num_computed = first.num_computed
             self._run(follower)
 
     def _append(
-        self, sequence: Sequence, request: Request, token: SampledToken, events: list[Event]
+        self,
+        sequence: Sequence,
+        request: Request,
+        token_id: int,
+        logprobs: TokenLogprobs | None,
+        events: list[Event],
     ) -> None:
-        finish_reason, stop_reason = request.stop_rule.finish_after(
-            token.token_id, sequence.num_outputs
-        )
-        sequence.append(token.token_id)
+        sequence.append(token_id)
+        rule = request.stop_rule
+        num_outputs = len(sequence.token_ids) - sequence.prompt_len
+        finish_reason, stop_reason = rule.finish_after(token_id, num_outputs - 1)
+        index = sequence.rank.sample_index
         events.append(
-            TokenEvent(
-                request.request_id,
-                sequence.rank.sample_index,
-                token.token_id,
-                token.logprobs,
-                finish_reason,
-                stop_reason,
+            _token_event(
+                (request.request_id, index, token_id, logprobs, finish_reason, stop_reason)
             )
         )
         if finish_reason is not None:
             self._finish(sequence)
             if request.is_finished:
                 events.append(self._close(request))
+
+    def _fail(self, request: Request, error: str) -> list[Event]:
+        return self._end_early(request, FinishReason.ERROR, error=error)
 
     def _end_early(
         self, request: Request, reason: FinishReason, *, error: str | None = None
@@ -361,6 +474,8 @@ class Scheduler:
         elif sequence.status is SequenceStatus.WAITING:
             self._waiting.remove(sequence)
         self._tables.free(sequence.seq_id)
+        if self._speculator is not None:
+            self._speculator.forget(sequence.seq_id)
         del self._sequences[sequence.seq_id]
         sequence.status = SequenceStatus.FINISHED
 

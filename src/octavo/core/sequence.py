@@ -8,7 +8,7 @@ from enum import Enum
 from operator import attrgetter
 from typing import NamedTuple
 
-from octavo.core.step import SeqId
+from octavo.core.step import Sampling, SeqId
 
 
 class Rank(NamedTuple):
@@ -43,11 +43,12 @@ class Sequence:
     seq_id: SeqId
     request_id: str
     rank: Rank
-    seed: int
-    """Of this sequence, unsigned 64 bits."""
     token_ids: "array[int]"
     """Known tokens: the prompt, then what was generated. Grows only at the end."""
     prompt_len: int = field(init=False)
+    sampling: tuple[Sampling, ...] = ()
+    """Who draws from the logits of its last known token: the sequence itself or, while all sequences of the request
+    still share its prompt, each of them."""
     num_seats: int = 1
     """Sequences that it will be once its prompt is computed: it must be admitted as that many."""
     num_computed: int = 0
@@ -75,7 +76,7 @@ class Sequence:
         self.token_ids.append(token_id)
 
 
-_rank = attrgetter("rank")
+_rank = attrgetter("rank")  # C, where a lambda would be a call of Python
 
 
 class RankedSequences:
@@ -90,6 +91,11 @@ class RankedSequences:
     def best(self) -> Sequence:
         """The first; there must be one."""
         return self._ranked[0]
+
+    @property
+    def worst(self) -> Sequence:
+        """The last; there must be one."""
+        return self._ranked[-1]
 
     def add(self, sequence: Sequence) -> None:
         """Put a sequence at its place."""

@@ -7,8 +7,9 @@ at once, with the same counts after them as if they had been taken one by one.
 from collections import Counter
 from collections.abc import Iterable
 
+from octavo.core.admission import Limits, shortage_of, tokens_left_for
 from octavo.core.block_tables import BlockTables
-from octavo.core.sequence import Sequence
+from octavo.core.sequence import RankedSequences, Sequence
 from octavo.core.step import SeqId
 
 
@@ -60,7 +61,21 @@ class SteadyDecode:
         return max(0, max_steps)
 
 
-def all_decode(sequences: Iterable[Sequence], tables: BlockTables) -> bool:
+def is_steady(
+    running: RankedSequences, head: Sequence | None, tables: BlockTables, limits: Limits
+) -> bool:
+    """Whether all that run only decode, and `head`, the first that waits, cannot enter.
+
+    It then waits as long as they only decode: each step leaves no more blocks than the last.
+    """
+    if not _all_decode(running, tables):
+        return False
+    if head is None or tokens_left_for(head, running, limits) <= 0:
+        return True
+    return max(shortage_of(head, running, tables, limits)) > 0
+
+
+def _all_decode(sequences: Iterable[Sequence], tables: BlockTables) -> bool:
     """Whether each of them computes one token that it has generated, into a block of its own."""
     for sequence in sequences:
         if sequence.num_pending != 1 or sequence.num_outputs == 0:

@@ -5,9 +5,10 @@ Token ids and block tables are `array('i')`: flat, 4 bytes an entry, readable fr
 """
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from functools import partial
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from octavo.core.sampling_params import SamplingParams
 
@@ -16,15 +17,59 @@ SeqId = int
 """Number of a sequence, unique in the life of a scheduler."""
 
 
+T = TypeVar("T", bound=tuple[Any, ...])
+
+
+def maker(kind: type[T]) -> Callable[[tuple[Any, ...]], T]:
+    """Makes a NamedTuple from a tuple of all its fields in half the time, for those made once a sequence and step."""
+    return partial(tuple.__new__, kind)
+
+
+NOTHING: "array[int]" = array("i")
+"""No tokens. Read only."""
+
+
 @dataclass(frozen=True, slots=True)
-class Sample:
-    """One token to draw from the logits of a `SeqStep`'s last token."""
+class Sampling:
+    """How the tokens of one sequence are drawn: the same in all its steps."""
 
     seq_id: SeqId
-    """The sequence that receives the token. Parallel samples of a prompt draw from one row of logits."""
+    """The sequence that receives the tokens. Parallel samples of a prompt draw from one row of logits."""
     params: SamplingParams
     seed: int
-    """64 bits; with `output_index` it fixes the random number, whatever else is in the batch."""
+    """64 bits; with the output index it fixes the random number, whatever else is in the batch."""
+    prompt_len: int
+    """Tokens of the prompt."""
+    suppressed_token_ids: tuple[int, ...] = ()
+    """May not be drawn while fewer than `params.min_tokens` tokens are generated: what would end it."""
+    is_plain: bool = field(init=False)
+    """Whether it always takes the largest logit as it is, and wants nothing but the token."""
+
+    def __post_init__(self) -> None:
+        p = self.params
+        is_plain = (
+            p.is_greedy
+            and p.logprobs is None
+            and not p.has_penalties
+            and not p.logit_bias
+            and p.allowed_token_ids is None
+            and not p.bad_words_token_ids
+            and p.min_tokens == 0
+        )
+        object.__setattr__(self, "is_plain", is_plain)  # told once, asked in every step
+
+    def suppressed_at(self, output_index: int) -> tuple[int, ...]:
+        """Token ids that may not be drawn as this generated token."""
+        return self.suppressed_token_ids if output_index < self.params.min_tokens else ()
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One token to draw, by itself; see `SeqStep.samples`."""
+
+    seq_id: SeqId
+    params: SamplingParams
+    seed: int
     output_index: int
     """How many tokens this sequence has generated before this one."""
     token_ids: "array[int]"
@@ -32,12 +77,14 @@ class Sample:
     prompt_len: int
     """How many of `token_ids` are the prompt."""
     suppressed_token_ids: tuple[int, ...] = ()
-    """May not be drawn in this step: the end tokens while `min_tokens` is not reached."""
+    """May not be drawn."""
 
 
-@dataclass(frozen=True, slots=True)
-class SeqStep:
-    """The part of one sequence in a step."""
+class SeqStep(NamedTuple):
+    """The part of one sequence in a step.
+
+    A tuple, since one is made for each sequence in each step: a frozen dataclass takes four times as long.
+    """
 
     seq_id: SeqId
     token_ids: "array[int]"
@@ -45,14 +92,49 @@ class SeqStep:
     start: int
     """Position of the first of them; all earlier positions are in the blocks already."""
     block_table: "array[int]"
-    """Block ids that cover positions 0 .. start + len(token_ids) - 1. Read only; valid during the step."""
-    samples: tuple[Sample, ...] = ()
-    """Empty: a prompt chunk that is not the last."""
+    """Block ids that cover positions 0 .. start + len(token_ids) - 1. Read only; never changes."""
+    sampling: tuple[Sampling, ...] = ()
+    """Who draws a token from the logits of the last known token, all with the same parameters. Empty: a prompt chunk
+    that is not the last."""
+    num_drafts: int = 0
+    """How many of `token_ids`, the last ones, are guesses. A token is drawn after each of them too, as if it were
+    known; of use are those up to the first whose guess was another."""
+    history: "array[int]" = NOTHING
+    """The sequence's known tokens, for penalties and bad words: `start` of them lie before `token_ids`. Read only; it
+    may be longer, and grows at its end."""
     num_prompt_logprobs: int | None = None
     """If set, also the log-probability of each *next prompt token* after these positions, with this many
     alternatives. `prompt_targets` holds those next tokens."""
-    prompt_targets: "array[int]" = field(default_factory=lambda: array("i"))
+    prompt_targets: "array[int]" = NOTHING
     """The prompt token that follows each of `token_ids`; one shorter at the end of the prompt."""
+
+    @property
+    def num_draws(self) -> int:
+        """Tokens to draw."""
+        return len(self.sampling) * (self.num_drafts + 1)
+
+    @property
+    def draw_offsets(self) -> range:
+        """Which of `token_ids` give logits to draw from: the last known one, and the guesses."""
+        count = len(self.token_ids)
+        return range(count - 1 - self.num_drafts, count) if self.sampling else range(0)
+
+    @property
+    def samples(self) -> tuple[Sample, ...]:
+        """The tokens to draw, one by one: row by row, and in each row in the order of `sampling`."""
+        return tuple(self._sample(s, offset) for offset in self.draw_offsets for s in self.sampling)
+
+    def _sample(self, sampling: Sampling, offset: int) -> Sample:
+        output_index = self.start + offset + 1 - sampling.prompt_len
+        return Sample(
+            sampling.seq_id,
+            sampling.params,
+            sampling.seed,
+            output_index,
+            self.history[: self.start] + self.token_ids[: offset + 1],
+            sampling.prompt_len,
+            sampling.suppressed_at(output_index),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +175,6 @@ class TokenLogprobs:
 class SampledToken:
     """The token drawn for one `Sample`."""
 
-    seq_id: SeqId
     token_id: int
     logprobs: TokenLogprobs | None = None
     error: str | None = None
@@ -102,12 +183,40 @@ class SampledToken:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What a runner made of a `StepPlan`."""
+    """What a runner made of a `StepPlan`. Draws are numbered from 0 in the order of the plan: sequence by sequence, and
+    in each in the order of `SeqStep.samples`.
+    """
 
-    tokens: Sequence[SampledToken]
-    """One for each `Sample`, in the order of the plan."""
-    prompt_logprobs: dict[SeqId, list[TokenLogprobs]] = field(default_factory=dict)
+    token_ids: Sequence[int]
+    """Of each draw."""
+    logprobs: Mapping[int, TokenLogprobs] = field(default_factory=dict)
+    """By number of the draw, for those that asked."""
+    errors: Mapping[int, str] = field(default_factory=dict)
+    """By number of the draw: rows without an answer, whose token means nothing."""
+    prompt_logprobs: Mapping[SeqId, list[TokenLogprobs]] = field(default_factory=dict)
     """For each SeqStep that asked: one entry for each of its `prompt_targets`."""
+
+    @classmethod
+    def of(
+        cls,
+        tokens: Sequence[SampledToken],
+        prompt_logprobs: Mapping[SeqId, list[TokenLogprobs]] | None = None,
+    ) -> "StepResult":
+        """From what was drawn one by one."""
+        return cls(
+            [token.token_id for token in tokens],
+            {i: token.logprobs for i, token in enumerate(tokens) if token.logprobs is not None},
+            {i: token.error for i, token in enumerate(tokens) if token.error is not None},
+            prompt_logprobs or {},
+        )
+
+    @property
+    def tokens(self) -> list[SampledToken]:
+        """What was drawn, one by one."""
+        return [
+            SampledToken(token_id, self.logprobs.get(i), self.errors.get(i))
+            for i, token_id in enumerate(self.token_ids)
+        ]
 
 
 class Runner(Protocol):

@@ -28,6 +28,7 @@ class BuiltEngine:
     engine: Engine
     ready: Ready
     model: Model
+    """Its weights are released: their names, types and shapes are left."""
 
 
 def build_engine(
@@ -50,6 +51,7 @@ def build_engine(
     except MemoryError as error:
         needs = ", ".join(f"{name} {num_bytes:,}" for name, num_bytes in resolved.memory.lines)
         raise ConfigError(f"there is not enough memory; in bytes: {needs}") from error
+    model.weights.release()  # packed: the mapped file would count as this process's memory
     if wrap_runner is not None:
         runner = wrap_runner(runner)
     scheduler = Scheduler(
@@ -59,6 +61,7 @@ def build_engine(
         max_model_len=resolved.max_model_len,
         policy=resolved.policy,
         end_token_ids=model.generation.end_token_ids,
+        speculation=resolved.speculation,
     )
     engine = Engine(
         scheduler,
@@ -156,6 +159,7 @@ def _ready(model: Model, resolved: ResolvedConfig, runner: Runner) -> Ready:
         max_logprobs=resolved.max_logprobs,
         dtype=resolved.dtype,
         kv_cache_dtype=resolved.kv_cache_dtype,
+        speculation="off" if resolved.speculation is None else "ngram",
         isa=instruction_set(resolved.backend),
         num_threads=resolved.num_threads,
         ledger=[LedgerLine(name, num_bytes) for name, num_bytes in resolved.memory.lines],

@@ -21,6 +21,7 @@ from octavo.engine.messages import (
     StepOutputs,
     Submit,
     TokenLogprob,
+    merged,
 )
 from octavo.engine.prompts import check_token_ids
 from octavo.engine.stats import StatsCounter
@@ -82,11 +83,11 @@ class Engine:
     def abort(self, request_ids: Iterable[str]) -> StepOutputs:
         """End these requests now. Ids of requests that have ended already are skipped."""
         events = [event for name in request_ids for event in self._scheduler.abort(name)]
-        return self._outputs(events)
+        return self.outputs(events)
 
     def abort_sequence(self, request_id: str, index: int) -> StepOutputs:
         """End one sequence now. One that has ended already is skipped."""
-        return self._outputs(self._scheduler.abort_sequence(request_id, index))
+        return self.outputs(self._scheduler.abort_sequence(request_id, index))
 
     def abort_all(self) -> StepOutputs:
         """End every open request now."""
@@ -99,7 +100,7 @@ class Engine:
         result = self._runner.run(plan)
         events = self._scheduler.commit(plan, result)
         self._stats.count_step(time.perf_counter() - start)
-        return self._outputs(events)
+        return self.outputs(events)
 
     def fail(self, reason: str) -> StepOutputs:
         """The last word on every open request, after the runner has failed. The engine is of no use afterwards."""
@@ -118,14 +119,21 @@ class Engine:
         """Give back the runner's threads and memory."""
         self._runner.close()
 
-    def _outputs(self, events: Iterable[Event]) -> StepOutputs:
+    def outputs(self, events: Iterable[Event]) -> StepOutputs:
+        """What the front end is told of these events of the scheduler, each of which comes here once."""
         sequences: list[SequenceOutput] = []
         ends: list[RequestEnd] = []
         prompt_logprobs: list[PromptLogprobs] = []
+        last: SequenceOutput | None = None
         for event in events:
             if isinstance(event, TokenEvent):
-                self._count_token(event.request_id)
-                sequences.append(_token_output(event))
+                if self._computing:
+                    self._stats.count_prompt(self._computing.pop(event.request_id, 0))
+                output = _token_output(event)
+                if last and (last.request_id, last.index) == (output.request_id, output.index):
+                    output = merged(sequences.pop(), output)
+                sequences.append(output)
+                last = output
             elif isinstance(event, RequestEndEvent):
                 del self._open[event.request_id]
                 self._computing.pop(event.request_id, None)
@@ -138,12 +146,8 @@ class Engine:
                 )
             else:
                 prompt_logprobs.append(_prompt_logprobs(event))
+        self._stats.count_tokens(sum(len(output.token_ids) for output in sequences))
         return StepOutputs(sequences, ends, prompt_logprobs, self._stats.snapshot())
-
-    def _count_token(self, request_id: str) -> None:
-        self._stats.count_token()
-        if self._computing:
-            self._stats.count_prompt(self._computing.pop(request_id, 0))
 
 
 def _token_output(event: TokenEvent) -> SequenceOutput:

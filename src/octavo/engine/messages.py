@@ -77,6 +77,8 @@ class Ready(msgspec.Struct, frozen=True, tag=True):
     max_logprobs: int
     dtype: str
     kv_cache_dtype: str
+    speculation: str
+    """off, or the method: ngram."""
     isa: str
     num_threads: int
     ledger: list[LedgerLine]
@@ -102,6 +104,23 @@ class SequenceOutput(msgspec.Struct, frozen=True, array_like=True):
     """stop | length | abort | error"""
     stop_reason: int | None = None
     """The stop token id that ended it, if it was one of the request's own `stop_token_ids`."""
+
+
+def merged(first: SequenceOutput, second: SequenceOutput) -> SequenceOutput:
+    """Two outputs of one sequence as one. The first is used up."""
+    first.token_ids.extend(second.token_ids)
+    if first.logprobs is not None and second.logprobs is not None:
+        first.logprobs.extend(second.logprobs)
+    if second.finish_reason is None:
+        return first
+    return SequenceOutput(
+        first.request_id,
+        first.index,
+        first.token_ids,
+        first.logprobs,
+        second.finish_reason,
+        second.stop_reason,
+    )
 
 
 class PromptLogprobs(msgspec.Struct, frozen=True, array_like=True):
@@ -142,6 +161,12 @@ class EngineStats(msgspec.Struct, frozen=True):
     num_steps: int = 0
     num_prompt_tokens: int = 0
     num_generation_tokens: int = 0
+    num_drafts: int = 0
+    """Guesses at the next tokens of a sequence."""
+    num_draft_tokens: int = 0
+    """Tokens of these."""
+    num_accepted_tokens: int = 0
+    """Those that were right."""
     num_preemptions: int = 0
     num_block_copies: int = 0
     kv_waste_sum: float = 0.0

@@ -35,6 +35,14 @@ def _requests(stats: EngineStats) -> list[EngineMetric]:
         EngineMetric(
             _both("num_preemptions"), "Sequences that gave up their blocks to others.", stats.num_preemptions, is_counter=True
         ),
+        *(
+            EngineMetric(_both(f"spec_decode_{name}"), text, value, is_counter=True)
+            for name, text, value in (
+                ("num_drafts", "Guesses at the next tokens of a sequence.", stats.num_drafts),
+                ("num_draft_tokens", "Tokens guessed.", stats.num_draft_tokens),
+                ("num_accepted_tokens", "Tokens guessed right.", stats.num_accepted_tokens),
+            )
+        ),
         EngineMetric(("octavo_engine_steps",), "Steps.", stats.num_steps, is_counter=True),
         EngineMetric(("octavo_engine_step_seconds",), "Time in steps.", stats.step_seconds, is_counter=True),
     ]  # fmt: skip

@@ -27,13 +27,14 @@ class StatsCounter:
         """A prompt is computed."""
         self._num_prompt_tokens += num_tokens
 
-    def count_token(self) -> None:
-        """A token is generated."""
-        self._num_generation_tokens += 1
+    def count_tokens(self, count: int) -> None:
+        """So many tokens are generated."""
+        self._num_generation_tokens += count
 
     def snapshot(self) -> EngineStats:
         """The totals, and the state now."""
         usage = self._scheduler.usage()
+        speculation = self._scheduler.speculation
         return EngineStats(
             num_running=self._scheduler.num_running,
             num_waiting=self._scheduler.num_waiting,
@@ -47,6 +48,9 @@ class StatsCounter:
             num_steps=self._num_steps,
             num_prompt_tokens=self._num_prompt_tokens,
             num_generation_tokens=self._num_generation_tokens,
+            num_drafts=speculation.num_drafts,
+            num_draft_tokens=speculation.num_draft_tokens,
+            num_accepted_tokens=speculation.num_accepted_tokens,
             num_preemptions=usage.num_preemptions,
             num_block_copies=usage.num_block_copies,
             kv_waste_sum=self._kv_waste_sum,

@@ -5,7 +5,7 @@ from types import TracebackType
 from typing import Protocol, TypeAlias
 
 from octavo import errors
-from octavo.engine.messages import PromptLogprobs, RequestEnd, SequenceOutput
+from octavo.engine.messages import PromptLogprobs, RequestEnd, SequenceOutput, merged
 from octavo.errors import OctavoError, RequestFailedError, UserError
 
 RequestItem: TypeAlias = SequenceOutput | PromptLogprobs | RequestEnd
@@ -99,7 +99,7 @@ class RequestStream:
     def put(self, output: SequenceOutput) -> None:
         """New tokens of one of the sequences."""
         waiting = self._outputs.get(output.index)
-        self._outputs[output.index] = output if waiting is None else _merged(waiting, output)
+        self._outputs[output.index] = output if waiting is None else merged(waiting, output)
         self._wake()
 
     def put_prompt_logprobs(self, values: PromptLogprobs) -> None:
@@ -134,20 +134,3 @@ class RequestStream:
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
-
-
-def _merged(first: SequenceOutput, second: SequenceOutput) -> SequenceOutput:
-    """Two outputs of one sequence as one. The first is used up."""
-    first.token_ids.extend(second.token_ids)
-    if first.logprobs is not None and second.logprobs is not None:
-        first.logprobs.extend(second.logprobs)
-    if second.finish_reason is None:
-        return first
-    return SequenceOutput(
-        first.request_id,
-        first.index,
-        first.token_ids,
-        first.logprobs,
-        second.finish_reason,
-        second.stop_reason,
-    )

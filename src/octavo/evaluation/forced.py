@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.core.sampling_params import SamplingParams
-from octavo.core.step import Runner, Sample, SeqStep, StepPlan
+from octavo.core.step import Runner, Sampling, SeqStep, StepPlan
 
 CHUNK_TOKENS = 256
 """Most tokens of one plan."""
@@ -36,16 +36,21 @@ def forced_logits(
     runner: LogitsRunner, prompt: Sequence[int], continuation: Sequence[int]
 ) -> NDArray[np.float32]:
     """The logits from which each token of `continuation` would be drawn, [len(continuation), V]."""
+    return np.concatenate([*forced_chunks(runner, prompt, continuation)])
+
+
+def forced_chunks(
+    runner: LogitsRunner, prompt: Sequence[int], continuation: Sequence[int]
+) -> Iterator[NDArray[np.float32]]:
+    """As `forced_logits`, but the rows of one plan at a time: [at most CHUNK_TOKENS, V]."""
     known = [*prompt, *continuation[:-1]]
     table = array("i", range(_blocks_of(len(known), runner.block_size)))
     first = len(prompt) - 1
     for start, chunk in _chunks(prompt[:first]):
         runner.run(StepPlan(0, (_seq_step(0, chunk, start, table, runner.block_size),)))
-    rows = [
-        runner.forward(StepPlan(0, (_seq_step(0, chunk, first + start, table, runner.block_size),)))
-        for start, chunk in _chunks(known[first:])
-    ]
-    return np.concatenate(rows)
+    for start, chunk in _chunks(known[first:]):
+        step = _seq_step(0, chunk, first + start, table, runner.block_size)
+        yield runner.forward(StepPlan(0, (step,)))
 
 
 def greedy_tokens(
@@ -68,8 +73,8 @@ def greedy_tokens(
         for start in range(0, len(open_ones), CHUNK_TOKENS):
             batch = open_ones[start : start + CHUNK_TOKENS]
             plan = StepPlan(0, tuple(sequence.next_step(runner.block_size) for sequence in batch))
-            for sequence, token in zip(batch, runner.run(plan).tokens, strict=True):
-                sequence.token_ids.append(token.token_id)
+            for sequence, token_id in zip(batch, runner.run(plan).token_ids, strict=True):
+                sequence.token_ids.append(token_id)
     return [list(sequence.token_ids[sequence.prompt_len :]) for sequence in sequences]
 
 
@@ -89,16 +94,9 @@ class _Greedy:
 
     def next_step(self, block_size: int) -> SeqStep:
         position = len(self.token_ids) - 1
-        sample = Sample(
-            seq_id=self.seq_id,
-            params=GREEDY,
-            seed=0,
-            output_index=len(self.token_ids) - self.prompt_len,
-            token_ids=self.token_ids[:],
-            prompt_len=self.prompt_len,
-        )
+        sampling = Sampling(self.seq_id, GREEDY, 0, self.prompt_len)
         last = self.token_ids[position:]
-        return _seq_step(self.seq_id, last, position, self.table, block_size, (sample,))
+        return _seq_step(self.seq_id, last, position, self.table, block_size, (sampling,))
 
 
 def _seq_step(
@@ -107,10 +105,10 @@ def _seq_step(
     start: int,
     table: "array[int]",
     block_size: int,
-    samples: tuple[Sample, ...] = (),
+    sampling: tuple[Sampling, ...] = (),
 ) -> SeqStep:
     covered = table[: _blocks_of(start + len(token_ids), block_size)]
-    return SeqStep(seq_id, array("i", token_ids), start, covered, samples)
+    return SeqStep(seq_id, array("i", token_ids), start, covered, sampling)
 
 
 def _chunks(token_ids: Sequence[int]) -> Iterator[tuple[int, Sequence[int]]]:

@@ -16,6 +16,7 @@ from octavo.checkpoints.quants import QuantType
 from octavo.config import EngineConfig
 from octavo.evaluation.latency import Sequences
 from octavo.evaluation.op_costs import HEAD_OP, LAYER_MATRICES, CostModel, OpCost
+from octavo.evaluation.peaks import Kind, weight_kind
 from octavo.evaluation.profiles import ProfiledRunner, profile_median
 from octavo.evaluation.runners import opened_runner
 from octavo.models.footprint import weight_bytes
@@ -66,6 +67,11 @@ class KernelRate:
     bytes_per_s: float
     """Of weights."""
     operations_per_s: float
+    kind: Kind
+    """What it multiplies."""
+    cost: OpCost
+    seconds: float
+    """Of all layers, as the cost."""
 
 
 def formats_named(names: Sequence[str]) -> list[KernelFormat]:
@@ -156,6 +162,9 @@ def _rates(
             us=seconds / times * 1e6,
             bytes_per_s=cost.num_bytes / seconds,
             operations_per_s=cost.operations / seconds,
+            kind=weight_kind(fmt.quant, fmt.dtype),
+            cost=cost,
+            seconds=seconds,
         )
 
 

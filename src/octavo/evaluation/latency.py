@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from octavo.core.sampling_params import SamplingParams
-from octavo.core.step import Runner, Sample, SeqStep, StepPlan, StepResult
+from octavo.core.step import Runner, Sampling, SeqStep, StepPlan, StepResult
 from octavo.engine.loop import Engine
 from octavo.engine.messages import Submit
 from octavo.engine.prompts import token_id_array
@@ -132,15 +132,15 @@ class Sequences:
         return StepPlan(0, tuple(steps))
 
     def take(self, result: StepResult, context: int) -> None:
-        """Put the drawn tokens where the next `decode_plan` computes them."""
-        for token in result.tokens:
-            self._token_ids[token.seq_id][context - 1] = token.token_id
+        """Put the tokens drawn for a `decode_plan` where the next one computes them."""
+        for token_ids, token_id in zip(self._token_ids, result.token_ids, strict=False):
+            token_ids[context - 1] = token_id
 
     def _step(self, seq_id: int, start: int, count: int, *, draws: bool) -> SeqStep:
         token_ids, end = self._token_ids[seq_id], start + count
-        sample = Sample(seq_id, _GREEDY, 0, 0, token_ids[:end], end)
+        sampling = (Sampling(seq_id, _GREEDY, 0, end),) if draws else ()
         table = self._tables[seq_id][: -(-end // self._block_size)]
-        return SeqStep(seq_id, token_ids[start:end], start, table, (sample,) if draws else ())
+        return SeqStep(seq_id, token_ids[start:end], start, table, sampling)
 
 
 def num_blocks_needed(batch: int, context: int, prompts: int, prompt_len: int, block: int) -> int:

@@ -70,7 +70,7 @@ def _record(recorder: Recorder, step: _Step, span: AttentionSpan, block_size: in
     outputs = step.outputs
     # Prompts that are not done are in the step too, and give no token.
     num_requests = len({output.request_id for output in outputs.sequences})
-    num_requests += sum(1 for seq in step.plan.seqs if not seq.samples)
+    num_requests += sum(1 for seq in step.plan.seqs if not seq.sampling)
     work, memory = work_of(step.plan, span), _memory(outputs.stats, block_size)
     recorder.step(step.begin, step.end, num_requests, work, memory)
     keys = [(o.request_id, o.index) for o in outputs.sequences for _ in o.token_ids]

@@ -39,6 +39,8 @@ class Throughput:
     """Share of allocated page slots that hold no token, averaged over steps."""
     num_preemptions: int
     num_steps: int
+    peak_blocks: int
+    """The most that were allocated at once."""
 
     @property
     def output_tokens_per_s(self) -> float:
@@ -97,26 +99,33 @@ def run_workload(
     before = engine.stats
     total = sum(item.max_tokens for item in items)
     start = time.perf_counter()
-    num_output_tokens = _run(engine, items, lambda done: progress("running", done / total))
+    done = _run(engine, items, lambda done: progress("running", done / total))
     elapsed = time.perf_counter() - start
-    return _throughput(items, num_output_tokens, elapsed, before, engine.stats)
+    return _throughput(items, done, elapsed, before, engine.stats)
 
 
-def _run(engine: Engine, items: Sequence[WorkItem], count: Callable[[int], None]) -> int:
-    """Submit all, step until all have ended. Returns the generated tokens."""
+@dataclass(slots=True)
+class _Done:
+    num_tokens: int = 0
+    peak_blocks: int = 0
+
+
+def _run(engine: Engine, items: Sequence[WorkItem], count: Callable[[int], None]) -> _Done:
+    """Submit all, step until all have ended."""
     for item in items:
         params = SamplingParams(temperature=0.0, max_tokens=item.max_tokens, ignore_eos=True)
         token_ids = token_id_array(item.prompt_token_ids).tobytes()
         engine.submit(Submit(item.id, token_ids, params, seed=0))
-    num_tokens = 0
+    done = _Done()
     while engine.has_work:
         outputs = engine.step()
-        num_tokens += sum(len(output.token_ids) for output in outputs.sequences)
-        count(num_tokens)
+        done.num_tokens += sum(len(output.token_ids) for output in outputs.sequences)
+        done.peak_blocks = max(done.peak_blocks, outputs.stats.num_blocks_referenced)
+        count(done.num_tokens)
         for end in outputs.ends:
             if end.error is not None:
                 raise error_named(end.error_type, f"request {end.request_id}: {end.error}")
-    return num_tokens
+    return done
 
 
 def _warm_up(items: Sequence[WorkItem], vocab_size: int) -> list[WorkItem]:
@@ -133,7 +142,7 @@ def _warm_up(items: Sequence[WorkItem], vocab_size: int) -> list[WorkItem]:
 
 def _throughput(
     items: Sequence[WorkItem],
-    num_output_tokens: int,
+    done: _Done,
     elapsed_s: float,
     before: EngineStats,
     after: EngineStats,
@@ -142,9 +151,10 @@ def _throughput(
     return Throughput(
         num_requests=len(items),
         num_prompt_tokens=sum(len(item.prompt_token_ids) for item in items),
-        num_output_tokens=num_output_tokens,
+        num_output_tokens=done.num_tokens,
         elapsed_s=elapsed_s,
         kv_waste_mean=(after.kv_waste_sum - before.kv_waste_sum) / num_steps,
         num_preemptions=after.num_preemptions - before.num_preemptions,
         num_steps=num_steps,
+        peak_blocks=done.peak_blocks,
     )

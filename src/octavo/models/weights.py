@@ -1,7 +1,7 @@
 """Weights by one set of names, whatever the checkpoint called them, in the form the file holds them."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +42,13 @@ class ModelWeights(Mapping[str, Weight]):
 
     def __init__(self, weights: Mapping[str, Weight]) -> None:
         self._weights = dict(weights)
+
+    def release(self) -> None:
+        """Let go of the file, which is unmapped with the last tensor: names, types and shapes stay, data are empty."""
+        self._weights = {
+            name: replace(weight, data=np.empty((0, 0), np.uint8))
+            for name, weight in self._weights.items()
+        }
 
     def __getitem__(self, name: str) -> Weight:
         return self._weights[name]

@@ -89,6 +89,11 @@ def load_weights(checkpoint: Checkpoint, spec: DecoderSpec) -> ModelWeights:
     return ModelWeights(weights)
 
 
+def config_tensor_name(name: str, spec: DecoderSpec) -> str:
+    """What Hugging Face files call the weight of this name."""
+    return _config_names(spec).stored(name)
+
+
 def _weight(name: str, tensor: Tensor, spec: DecoderSpec, *, is_gguf: bool) -> Weight:
     part = name.rpartition(".")[2]
     data, offset = tensor.data, 0.0

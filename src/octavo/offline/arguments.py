@@ -64,7 +64,6 @@ ACCEPTED_VALUES: Mapping[str, tuple[object, ...]] = {
     "runner": ("auto", "generate"),
     "scheduler_cls": (None,),
     "skip_tokenizer_init": (False,),
-    "speculative_config": (None,),
     "structured_outputs_config": (None,),
     "task": ("auto", "generate"),
     "tensor_parallel_size": (1,),

@@ -10,7 +10,7 @@ from octavo.core.request import Request
 from octavo.core.sampling_params import SamplingParams
 from octavo.core.scheduler import Scheduler
 from octavo.core.steady import SteadyDecode
-from octavo.core.step import SampledToken, SeqId, StepPlan, StepResult
+from octavo.core.step import SeqId, StepPlan, StepResult
 from octavo.planning.batching import FREE_CELL, Cell, CellState, MemoryUse, Outcome, SequenceKey
 from octavo.planning.requests import FILLER, SimRequest, check_length
 from octavo.planning.work import AttentionSpan, StepWork, work_of
@@ -76,11 +76,11 @@ class PagedBatcher:
         """Schedule and commit."""
         plan = self.last_plan = self._scheduler.schedule()
         memory = self._memory()
-        result = [SampledToken(s.seq_id, FILLER) for seq in plan.seqs for s in seq.samples]
+        tokens_drawn = [FILLER] * sum(seq.num_draws for seq in plan.seqs)
         num_requests = len({self._keys[seq.seq_id][0] for seq in plan.seqs})
         tokens: list[SequenceKey] = []
         ended: list[str] = []
-        for event in self._scheduler.commit(plan, StepResult(result)):
+        for event in self._scheduler.commit(plan, StepResult(tokens_drawn)):
             if isinstance(event, TokenEvent):
                 tokens.append((event.request_id, event.index))
             elif isinstance(event, RequestEndEvent):

@@ -79,7 +79,7 @@ def work_of(plan: StepPlan, span: AttentionSpan) -> StepWork:
     for seq in plan.seqs:
         count = len(seq.token_ids)
         num_tokens += count
-        num_rows += bool(seq.samples)
+        num_rows += len(seq.draw_offsets)
         if count == 1:
             decoding.append(seq.start)
         else:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from octavo.core.sampling_params import SamplingParams
-from octavo.core.step import Sample, StepResult
+from octavo.core.step import Sampling, StepResult
 from octavo.models.model import load_model
 from support.backends import ForwardRunner, make_runner, plan_of, scattered_table, seq_step
 from support.tiny_models import prompt, tiny_folder
@@ -32,12 +32,12 @@ def runners() -> Iterator[tuple[ForwardRunner, ForwardRunner]]:
 def draw(
     runner: ForwardRunner, params: SamplingParams, seeds: range, **fields: object
 ) -> StepResult:
-    samples = tuple(
-        Sample(i, params, seed, 3, array("i", PROMPT), 40, **fields)  # type: ignore[arg-type]
+    sampling = tuple(
+        Sampling(i, params, seed, 40, **fields)  # type: ignore[arg-type]
         for i, seed in enumerate(seeds)
     )
     table = scattered_table(len(PROMPT), runner)
-    return runner.run(plan_of(seq_step(PROMPT, table, samples=samples)))
+    return runner.run(plan_of(seq_step(PROMPT, table, sampling=sampling)))
 
 
 CASES = {
@@ -77,7 +77,7 @@ def test_tokens_equal_the_reference(
 
 
 def test_suppressed_tokens_are_never_drawn(runners: tuple[ForwardRunner, ForwardRunner]) -> None:
-    params = SamplingParams(temperature=1.0, allowed_token_ids=(5, 9))
+    params = SamplingParams(temperature=1.0, allowed_token_ids=(5, 9), min_tokens=30, max_tokens=40)
     for runner in runners:
         result = draw(runner, params, range(10), suppressed_token_ids=(9,))
         assert {t.token_id for t in result.tokens} == {5}
@@ -86,12 +86,12 @@ def test_suppressed_tokens_are_never_drawn(runners: tuple[ForwardRunner, Forward
 def test_nothing_left_is_an_error_of_that_row_only(
     runners: tuple[ForwardRunner, ForwardRunner],
 ) -> None:
-    params = SamplingParams(temperature=1.0, allowed_token_ids=(5,))
+    params = SamplingParams(temperature=1.0, allowed_token_ids=(5,), min_tokens=1)
     for runner in runners:
         table = scattered_table(len(PROMPT), runner)
-        good = Sample(0, CASES["greedy"], 0, 0, array("i", PROMPT), 60)
-        bad = Sample(1, params, 0, 0, array("i", PROMPT), 60, suppressed_token_ids=(5,))
-        result = runner.run(plan_of(seq_step(PROMPT, table, samples=(good, bad, good))))
+        good = Sampling(0, params, 0, 60)
+        bad = Sampling(1, params, 0, 60, suppressed_token_ids=(5,))
+        result = runner.run(plan_of(seq_step(PROMPT, table, sampling=(good, bad, good))))
         assert [t.error is None for t in result.tokens] == [True, False, True]
         assert "no token" in (result.tokens[1].error or "")
 
@@ -107,7 +107,7 @@ def test_logprobs_equal_the_reference(
         step = seq_step(
             PROMPT,
             table,
-            samples=(Sample(0, params, 7, 0, array("i", PROMPT), 60),),
+            sampling=(Sampling(0, params, 7, 60),),
             num_prompt_logprobs=count,
             prompt_targets=array("i", PROMPT[1:]),
         )

@@ -54,7 +54,7 @@ def draws(logits: Row, count: int = 400, **params: Any) -> Counter[int]:
 
 def test_greedy_takes_the_largest_and_the_lowest_id_among_equals() -> None:
     result = sample_token(row(1, 3, 3, 2), sample(temperature=0.0))
-    assert (result.seq_id, result.token_id, result.error, result.logprobs) == (5, 1, None, None)
+    assert (result.token_id, result.error, result.logprobs) == (1, None, None)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])

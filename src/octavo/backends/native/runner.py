@@ -1,6 +1,5 @@
 """The CPU runner: a step is one call into C++, with the interpreter lock released."""
 
-from array import array
 from collections.abc import Callable
 
 import numpy as np
@@ -116,14 +115,7 @@ class NativeRunner:
     def _compute(self, arrays: StepArrays, logits: NDArray[np.float32] | None) -> StepAnswers:
         answers = StepAnswers.for_step(arrays)
         self._native.run(
-            _view(arrays.tokens),
-            _view(arrays.sequences),
-            _view(arrays.tables),
-            _view(arrays.copies),
-            _view(arrays.rows),
-            _view(arrays.draws),
-            _view(arrays.ids),
-            np.array(arrays.bias_values, dtype=np.float32),
+            *arrays.words(),
             answers.tokens,
             answers.logprobs,
             answers.top_ids,
@@ -131,11 +123,6 @@ class NativeRunner:
             logits,
         )
         return answers
-
-
-def _view(buffer: "array[int] | bytearray") -> NDArray[np.int32]:
-    """int32 words of a buffer, without a copy; numpy refuses empty ones."""
-    return np.frombuffer(buffer, dtype=np.int32) if buffer else np.empty(0, dtype=np.int32)
 
 
 def _shape(

@@ -2,19 +2,24 @@
 
 import struct
 from array import array
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from octavo.core.sampling_params import SamplingParams
-from octavo.core.step import Sample, SampledToken, SeqStep, StepPlan, StepResult, TokenLogprobs
+from octavo.core.step import Sampling, SeqStep, StepPlan, StepResult, TokenLogprobs
 
 _DRAW = struct.Struct("<Qiiii6f12i")
 """csrc/plan/step.h: Draw."""
 _ABSENT = (0, -1)
 _EMPTY = (0, 0)
 _ROW_WORDS = 6
+_SEQUENCE_WORDS = 4
+Ints: TypeAlias = NDArray[np.int32]
 _ERRORS = {
     1: "the logits are not finite (NaN or infinity)",
     2: "no token is left to draw: allowed_token_ids, bad_words and logit_bias exclude all",
@@ -32,20 +37,17 @@ _GREEDY = _pack_greedy()
 """The draw of a request that only wants its most likely token; most are."""
 
 
-def is_plain_greedy(sample: Sample) -> bool:
-    """Whether the largest raw logit is the answer, so that no logits need to be kept."""
-    p = sample.params
-    return (
-        p.temperature == 0.0
-        and p.logprobs is None
-        and p.repetition_penalty == 1.0
-        and p.frequency_penalty == 0.0
-        and p.presence_penalty == 0.0
-        and not p.logit_bias
-        and p.allowed_token_ids is None
-        and not p.bad_words_token_ids
-        and not sample.suppressed_token_ids
-    )
+def _no_ints() -> Ints:
+    return np.empty(0, np.int32)
+
+
+@dataclass(slots=True)
+class _Ids:
+    """Where the ids that a request's draws share lie in `StepArrays.ids`: (begin, count)."""
+
+    allowed: tuple[int, int]
+    biased: tuple[int, int]
+    first_bias: int
 
 
 @dataclass(slots=True)
@@ -53,10 +55,10 @@ class StepArrays:
     """The arrays of one step. All int32 but `bias_values`; layouts as in csrc/plan/step.h."""
 
     vocab_size: int
-    tokens: "array[int]" = field(default_factory=lambda: array("i"))
-    sequences: "array[int]" = field(default_factory=lambda: array("i"))
-    tables: "array[int]" = field(default_factory=lambda: array("i"))
-    copies: "array[int]" = field(default_factory=lambda: array("i"))
+    tokens: Ints = field(default_factory=_no_ints)
+    sequences: Ints = field(default_factory=_no_ints)
+    tables: Ints = field(default_factory=_no_ints)
+    copies: Ints = field(default_factory=_no_ints)
     rows: "array[int]" = field(default_factory=lambda: array("i"))
     draws: bytearray = field(default_factory=bytearray)
     ids: "array[int]" = field(default_factory=lambda: array("i"))
@@ -64,6 +66,10 @@ class StepArrays:
     num_top: int = 0
     """Alternatives that all logprobs of the step report together."""
     num_draws: int = 0
+    has_logprobs: bool = False
+    """Whether any are to be reported."""
+    _shared: dict[int, _Ids] = field(default_factory=dict)
+    """By the identity of a request's parameters, which the plan keeps alive."""
 
     @property
     def num_rows(self) -> int:
@@ -72,89 +78,153 @@ class StepArrays:
 
     def add_tokens(self, plan: StepPlan) -> None:
         """Tokens, positions, tables and copies: all but what is drawn."""
-        tokens, tables = self.tokens, self.tables
-        for seq in plan.seqs:
-            self.sequences.extend((len(tokens), len(seq.token_ids), seq.start, len(tables)))
-            tokens.extend(seq.token_ids)
-            tables.extend(seq.block_table)
-        for copy in plan.copies:
-            self.copies.extend((copy.src, copy.dst))
+        seqs = plan.seqs
+        if seqs:
+            token_ids = [seq.token_ids for seq in seqs]
+            tables = [seq.block_table for seq in seqs]
+            self.tokens, self.tables = _joined(token_ids), _joined(tables)
+            sequences = np.empty((len(seqs), _SEQUENCE_WORDS), np.int32)
+            sequences[:, 0] = _offsets(token_ids)
+            sequences[:, 1] = [*map(len, token_ids)]
+            sequences[:, 2] = [seq.start for seq in seqs]
+            sequences[:, 3] = _offsets(tables)
+            self.sequences = sequences.reshape(-1)
+        if plan.copies:
+            copies = [(copy.src, copy.dst) for copy in plan.copies]
+            self.copies = np.array(copies, np.int32).reshape(-1)
 
     def add_draws(self, plan: StepPlan) -> None:
         """The rows that are sampled from, and those whose prompt log-probabilities are wanted."""
-        first_row = 0
+        row = 0
+        extend_rows = self.rows.extend
         for seq in plan.seqs:
             if seq.num_prompt_logprobs is not None:
-                self._add_targets(seq, first_row)
-            first_row += len(seq.token_ids)
-            if seq.samples:
-                self.rows.extend((first_row - 1, self.num_draws, len(seq.samples), -1, 0, 0))
-                for sample in seq.samples:
-                    self._add_draw(sample)
+                self._add_targets(seq, row)
+            row += len(seq.token_ids)
+            sampling = seq.sampling
+            if not sampling:
+                continue
+            num_draws = len(sampling)
+            if seq.num_drafts == 0:
+                extend_rows((row - 1, self.num_draws, num_draws, -1, 0, 0))
+            else:
+                num_draws *= seq.num_drafts + 1
+                self._add_guessed_rows(seq, row)
+            self.num_draws += num_draws
+            if sampling[0].is_plain:
+                self.draws += _GREEDY if num_draws == 1 else _GREEDY * num_draws
+            else:
+                self._add_draws(seq)
+
+    def words(self) -> tuple[Ints, Ints, Ints, Ints, Ints, Ints, Ints, NDArray[np.float32]]:
+        """All arrays, as the native call takes them, without a copy."""
+        return (
+            self.tokens,
+            self.sequences,
+            self.tables,
+            self.copies,
+            _words(self.rows),
+            _words(self.draws),
+            _words(self.ids),
+            np.array(self.bias_values, dtype=np.float32),
+        )
 
     def add_all_rows(self) -> None:
         """Every token's logits, nothing drawn."""
         for row in range(len(self.tokens)):
             self.rows.extend((row, 0, 0, -1, 0, 0))
 
-    def _add_targets(self, seq: SeqStep, first_row: int) -> None:
-        num_top = self.count_top(seq.num_prompt_logprobs or 0)
-        for i, target in enumerate(seq.prompt_targets):
-            self.rows.extend((first_row + i, 0, 0, target, num_top, self.num_top))
-            self.num_top += num_top
-
     def count_top(self, wanted: int) -> int:
         """Alternatives to report where `wanted` were asked for; -1 is the whole vocabulary."""
         return self.vocab_size if wanted == -1 else min(wanted, self.vocab_size)
 
-    def _add_draw(self, sample: Sample) -> None:
-        self.num_draws += 1
-        if is_plain_greedy(sample):
-            self.draws += _GREEDY
-            return
-        p = sample.params
+    def _add_targets(self, seq: SeqStep, first_row: int) -> None:
+        num_top = self.count_top(seq.num_prompt_logprobs or 0)
+        self.has_logprobs = True
+        for i, target in enumerate(seq.prompt_targets):
+            self.rows.extend((first_row + i, 0, 0, target, num_top, self.num_top))
+            self.num_top += num_top
+
+    def _add_guessed_rows(self, seq: SeqStep, end_row: int) -> None:
+        """The rows of the last known token and of the guesses after it."""
+        for draw, row in enumerate(range(end_row - 1 - seq.num_drafts, end_row), self.num_draws):
+            self.rows.extend((row, draw, 1, -1, 0, 0))
+
+    def _add_draws(self, seq: SeqStep) -> None:
+        params = seq.sampling[0].params
+        history = seq.history[: seq.start] + seq.token_ids
+        begin = self._add_ids(history)[0] if params.has_penalties else None
+        for offset in seq.draw_offsets:
+            known = seq.start + offset + 1
+            words = _banned_by_words(params, history, known)
+            for sampling in seq.sampling:
+                prompt_len = sampling.prompt_len
+                outputs = (*_EMPTY, *_EMPTY)
+                if begin is not None:
+                    outputs = (begin, prompt_len, begin + prompt_len, known - prompt_len)
+                banned = (*sampling.suppressed_at(known - prompt_len), *words)
+                self._add_draw(sampling, known - prompt_len, outputs, banned)
+
+    def _add_draw(
+        self,
+        sampling: Sampling,
+        output_index: int,
+        history: tuple[int, int, int, int],
+        banned: Iterable[int],
+    ) -> None:
+        p = sampling.params
         num_logprobs = -1 if p.logprobs is None else self.count_top(p.logprobs)
         first_top = self.num_top
         self.num_top += max(0, num_logprobs)
-        bias = (len(self.ids), len(p.logit_bias))
-        first_bias = len(self.bias_values)
-        self.ids.extend(p.logit_bias)
-        self.bias_values.extend(p.logit_bias.values())
+        self.has_logprobs |= num_logprobs >= 0
+        ids = self._shared.get(id(p)) or self._share_ids(p)
         self.draws += _DRAW.pack(
-            sample.seed & 0xFFFF_FFFF_FFFF_FFFF, sample.output_index,
+            sampling.seed & 0xFFFF_FFFF_FFFF_FFFF, output_index,
             min(max(p.top_k, 0), self.vocab_size), num_logprobs, first_top,
             p.temperature, p.top_p, p.min_p,
             p.repetition_penalty, p.frequency_penalty, p.presence_penalty,
-            *self._history(sample), *self._allowed(p), *self._add_ids(_banned(sample)), *bias,
-            first_bias, 0,
+            *history, *ids.allowed, *self._add_ids(banned), *ids.biased, ids.first_bias, 0,
         )  # fmt: skip
 
-    def _history(self, sample: Sample) -> tuple[int, int, int, int]:
-        """Ranges of prompt and output, where a penalty reads them."""
-        p = sample.params
-        if p.repetition_penalty == 1.0 and p.frequency_penalty == p.presence_penalty == 0.0:
-            return (*_EMPTY, *_EMPTY)
-        begin, count = self._add_ids(sample.token_ids)
-        return (begin, sample.prompt_len, begin + sample.prompt_len, count - sample.prompt_len)
+    def _share_ids(self, p: SamplingParams) -> _Ids:
+        """Write down once what all draws of a request read."""
+        allowed = _ABSENT if p.allowed_token_ids is None else self._add_ids(p.allowed_token_ids)
+        ids = _Ids(allowed, self._add_ids(p.logit_bias), len(self.bias_values))
+        self.bias_values.extend(p.logit_bias.values())
+        self._shared[id(p)] = ids
+        return ids
 
-    def _allowed(self, p: SamplingParams) -> tuple[int, int]:
-        return _ABSENT if p.allowed_token_ids is None else self._add_ids(p.allowed_token_ids)
-
-    def _add_ids(self, ids: "array[int] | tuple[int, ...] | list[int]") -> tuple[int, int]:
+    def _add_ids(self, ids: Iterable[int]) -> tuple[int, int]:
         begin = len(self.ids)
         self.ids.extend(ids)
-        return begin, len(ids)
+        return begin, len(self.ids) - begin
 
 
-def _banned(sample: Sample) -> list[int]:
-    """Suppressed ids, and the last id of each bad word whose other ids are the sequence's last."""
-    banned = list(sample.suppressed_token_ids)
-    tokens = sample.token_ids
-    for word in sample.params.bad_words_token_ids:
+def _banned_by_words(params: SamplingParams, history: "array[int]", known: int) -> list[int]:
+    """The last id of each bad word whose other ids are the last of the `known` tokens of a history."""
+    banned: list[int] = []
+    for word in params.bad_words_token_ids:
         before = len(word) - 1
-        if before <= len(tokens) and tuple(tokens[len(tokens) - before :]) == word[:-1]:
+        if before <= known and tuple(history[known - before : known]) == word[:-1]:
             banned.append(word[-1])
     return banned
+
+
+def _words(buffer: "array[int] | bytearray") -> Ints:
+    """int32 words of a buffer; numpy refuses empty ones."""
+    return np.frombuffer(buffer, dtype=np.int32) if buffer else _no_ints()
+
+
+def _joined(arrays: "list[array[int]]") -> Ints:
+    """All of them in a row."""
+    return np.frombuffer(b"".join(arrays), np.int32)
+
+
+def _offsets(arrays: "list[array[int]]") -> list[int]:
+    """Where each begins in `_joined`."""
+    ends = [*accumulate(map(len, arrays), initial=0)]
+    del ends[-1]
+    return ends
 
 
 @dataclass(slots=True)
@@ -182,10 +252,14 @@ class StepAnswers:
     def result(self, plan: StepPlan, arrays: StepArrays) -> StepResult:
         """As the core understands it."""
         draws = arrays.num_draws
-        tokens = self.tokens[: 2 * draws].tolist()
-        sampled: list[SampledToken] = []
+        tokens = self.tokens[:draws].tolist()
+        codes = self.tokens[draws : 2 * draws].tolist()
+        errors = {i: _ERRORS[code] for i, code in enumerate(codes) if code} if any(codes) else {}
+        if not arrays.has_logprobs:
+            return StepResult(tokens, errors=errors)
+        found: dict[int, TokenLogprobs] = {}
         prompt: dict[int, list[TokenLogprobs]] = {}
-        row = top = 0
+        draw = row = top = 0
         for seq in plan.seqs:
             if seq.num_prompt_logprobs is not None:
                 num_top = arrays.count_top(seq.num_prompt_logprobs)
@@ -193,18 +267,16 @@ class StepAnswers:
                 for target in seq.prompt_targets:
                     targets.append(self._logprobs(target, draws + row, top, num_top, draws))
                     row, top = row + 1, top + num_top
-            row += bool(seq.samples)
-            for sample in seq.samples:
-                i = len(sampled)
-                error = _ERRORS.get(tokens[draws + i])
-                logprobs = None
-                if sample.params.logprobs is not None:
-                    num_top = arrays.count_top(sample.params.logprobs)
-                    if error is None:
-                        logprobs = self._logprobs(tokens[i], i, top, num_top, draws)
+            row += len(seq.draw_offsets)
+            wanted = seq.sampling[0].params.logprobs if seq.sampling else None
+            if wanted is not None:
+                num_top = arrays.count_top(wanted)
+                for i in range(draw, draw + seq.num_draws):
+                    if i not in errors:
+                        found[i] = self._logprobs(tokens[i], i, top, num_top, draws)
                     top += num_top
-                sampled.append(SampledToken(sample.seq_id, tokens[i], logprobs, error))
-        return StepResult(sampled, prompt)
+            draw += seq.num_draws
+        return StepResult(tokens, found, errors, prompt)
 
     def _logprobs(
         self, token_id: int, slot: int, top: int, num_top: int, draws: int

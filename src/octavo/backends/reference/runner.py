@@ -56,19 +56,21 @@ class ReferenceRunner:
         """Do the copies, compute the tokens, draw the samples."""
         hidden = self._hidden_states(plan)
         prompt_logprobs: dict[int, list[TokenLogprobs]] = {}
-        last_rows: list[int] = []
+        drawn_rows: list[int] = []
         end = 0
         for seq in plan.seqs:
             first, end = end, end + len(seq.token_ids)
             if seq.num_prompt_logprobs is not None:
                 prompt_logprobs[seq.seq_id] = self._prompt_logprobs(seq, hidden[first:end])
-            if seq.samples:
-                last_rows.append(end - 1)
-        sampled = (seq for seq in plan.seqs if seq.samples)
+            drawn_rows += [first + offset for offset in seq.draw_offsets]
+        rows = self._rows_of_logits(hidden[drawn_rows])
         tokens: list[SampledToken] = []
-        for seq, row in zip(sampled, self._rows_of_logits(hidden[last_rows]), strict=True):
-            tokens += [sample_token(row, sample) for sample in seq.samples]
-        return StepResult(tokens, prompt_logprobs)
+        for seq in plan.seqs:
+            samples = iter(seq.samples)
+            for _ in seq.draw_offsets:
+                row = next(rows)
+                tokens += [sample_token(row, next(samples)) for _ in seq.sampling]
+        return StepResult.of(tokens, prompt_logprobs)
 
     def forward(self, plan: StepPlan) -> Array:
         """Do the copies and compute the tokens; the logits of all of them, [T, V], in `precision`."""

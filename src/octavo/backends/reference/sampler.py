@@ -23,9 +23,9 @@ def sample_token(logits: Row, sample: Sample) -> SampledToken:
     adjusted = adjust_logits(logits, sample)
     # The model's own row, or one that an extreme penalty has made overflow.
     if not (_is_usable(logits) and _is_usable(adjusted)):
-        return SampledToken(sample.seq_id, 0, error=NOT_FINITE)
+        return SampledToken(0, error=NOT_FINITE)
     if np.isneginf(adjusted).all():
-        return SampledToken(sample.seq_id, 0, error=NOTHING_ALLOWED)
+        return SampledToken(0, error=NOTHING_ALLOWED)
     if sample.params.is_greedy:
         token_id = int(np.argmax(adjusted))  # the first of equals
     else:
@@ -33,7 +33,7 @@ def sample_token(logits: Row, sample: Sample) -> SampledToken:
     logprobs = None
     if sample.params.logprobs is not None:
         logprobs = token_logprobs(logits, token_id, sample.params.logprobs)
-    return SampledToken(sample.seq_id, token_id, logprobs)
+    return SampledToken(token_id, logprobs)
 
 
 def _is_usable(row: Row) -> bool:

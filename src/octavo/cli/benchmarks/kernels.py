@@ -1,7 +1,6 @@
 """`octavo bench kernels`."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +17,7 @@ from octavo.errors import ConfigError
 
 if TYPE_CHECKING:
     from octavo.evaluation.kernels import KernelFormat, KernelRate
+    from octavo.evaluation.peaks import Peaks
     from octavo.models.spec import DecoderSpec
 
 GIGA = 1e9
@@ -40,7 +40,7 @@ def kernels(
     output: OutputOption = Output.TEXT,
     settings: Settings,
 ) -> None:
-    """Measure the matrix kernels in a model's shapes, in every weight format, as shares of the read bandwidth.
+    """Measure the matrix kernels in a model's shapes, in every weight format, as shares of this machine's peaks.
 
     Each line is an op as a step runs it, with what is fused to the multiplication; the weights are made up.
     """
@@ -48,6 +48,7 @@ def kernels(
     from octavo import _C
     from octavo.engine.build import facts_of
     from octavo.evaluation.kernels import measure_kernels
+    from octavo.evaluation.peaks import calibrate
     from octavo.machine import inspect_machine
     from octavo.models.model import load_model
     from octavo.resolve import resolve
@@ -63,16 +64,16 @@ def kernels(
     with progress_bar() as progress:
         found = measure_kernels(config, loaded, wanted, row_counts, steps, progress)
     probe.again()
-    lines = _lines(found, probe.mean)
+    lines = _lines(found, peaks := calibrate(num_threads, probe.mean))
     state = {
         "model": model, "weights": "made up, in the model's shapes",
-        "instruction_set": _C.isa(), "num_threads": num_threads, **probe.state(),
+        "instruction_set": _C.isa(), "num_threads": num_threads, **probe.state(), **peaks.state(),
     }  # fmt: skip
     if output is Output.JSON:
         print_json({"kernels": lines, **state})
-    else:
-        _print(lines)
-        print_table(state)
+        return
+    _print(lines)
+    print_table(state)
 
 
 def _formats(text: str | None, spec: "DecoderSpec") -> "list[KernelFormat]":
@@ -89,32 +90,31 @@ def _formats(text: str | None, spec: "DecoderSpec") -> "list[KernelFormat]":
     return [fmt for fmt in wanted if fits(spec, fmt)]
 
 
-def _lines(found: "Sequence[KernelRate]", bandwidth: float | None) -> list[dict[str, Any]]:
-    """The rates, as shares of what is known of the machine and of the format."""
-    assert bandwidth is not None  # the native backend has one
-    best: dict[str, float] = {}
-    for rate in found:
-        best[rate.format] = max(best.get(rate.format, 0.0), rate.operations_per_s)
+def _lines(found: "Sequence[KernelRate]", peaks: "Peaks") -> list[dict[str, Any]]:
+    """The rates, as shares of the peaks that were measured in this process."""
     return [
         {
-            **asdict(rate),
-            "bandwidth_share": rate.bytes_per_s / bandwidth,
-            "share_of_format_best": rate.operations_per_s / best[rate.format],
+            "format": rate.format, "op": rate.op, "k": rate.k, "n": rate.n, "num_rows": rate.num_rows,
+            "us": rate.us, "bytes_per_s": rate.bytes_per_s, "operations_per_s": rate.operations_per_s,
+            "bandwidth_share": rate.bytes_per_s / peaks.read_bandwidth,
+            "operations_share": rate.operations_per_s / peaks.operations_per_s[rate.kind],
+            "roofline_share": peaks.least_seconds(rate.cost.num_bytes, rate.cost.by_kind) / rate.seconds,
         }
         for rate in found
-    ]
+    ]  # fmt: skip
 
 
 def _print(lines: Sequence[dict[str, Any]]) -> None:
     for name in dict.fromkeys(line["format"] for line in lines):
         print_grid(
             name,
-            ("op", "K", "N", "rows", "us", "GB/s", "of bandwidth", "GOP/s", "of this format's best"),
+            ("op", "K", "N", "rows", "us", "GB/s", "of bandwidth", "GOP/s", "of GOP/s peak", "of roofline"),
             [
                 (
                     line["op"], line["k"], line["n"], line["num_rows"], line["us"],
                     line["bytes_per_s"] / GIGA, percent(line["bandwidth_share"]),
-                    line["operations_per_s"] / GIGA, percent(line["share_of_format_best"]),
+                    line["operations_per_s"] / GIGA, percent(line["operations_share"]),
+                    percent(line["roofline_share"]),
                 )
                 for line in lines
                 if line["format"] == name

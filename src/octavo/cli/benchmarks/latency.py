@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from octavo.cli.benchmarks.options import ModelOption, StepsOption, parse_counts
-from octavo.cli.benchmarks.state import BandwidthProbe, engine_state
+from octavo.cli.benchmarks.state import BandwidthProbe, engine_state, without_speculation
 from octavo.cli.benchmarks.tables import percent, print_grid, scaled
 from octavo.cli.flags import Settings, takes_flags
 from octavo.cli.numbers import parse_count
@@ -98,7 +98,7 @@ def _config(settings: Settings, model: str, shape: _Shape) -> EngineConfig:
     """The engine's settings, with a pool that holds one measurement at a time."""
     from octavo.evaluation.latency import num_blocks_needed  # imports the engine's messages
 
-    config = settings.engine(model, max_num_seqs=max(shape.batches))
+    config = without_speculation(settings.engine(model, max_num_seqs=max(shape.batches)))
     if shape.is_profiled and config.backend is Backend.REFERENCE:
         raise ConfigError("--profile needs the native backend; given: --backend reference")
     longest = max(shape.context + shape.num_steps, shape.prompt_len)
@@ -169,18 +169,20 @@ def _profile(
 ) -> "dict[str, list[OpShare]]":
     """Where the time went, for each batch size and for the prompts."""
     from octavo.evaluation.op_costs import CostModel, op_shares, total_costs
+    from octavo.evaluation.peaks import calibrate
 
     model, ready = built.model, built.ready
     costs = CostModel(model.spec, model.weights, ready.dtype, ready.kv_cache_dtype)
     prefill = measured.prefill
-    assert read_bandwidth is not None and prefill.profile is not None
+    assert prefill.profile is not None
+    peaks = calibrate(ready.num_threads, read_bandwidth)
     shares = {}
     for decode in measured.decode:
         assert decode.profile is not None
         cost = costs.step(decode.plan)
-        shares[f"batch {decode.batch}"] = op_shares(decode.profile, cost, read_bandwidth)
+        shares[f"batch {decode.batch}"] = op_shares(decode.profile, cost, peaks)
     cost = total_costs([costs.step(plan) for plan in prefill.plans])
-    shares["prompts"] = op_shares(prefill.profile, cost, read_bandwidth)
+    shares["prompts"] = op_shares(prefill.profile, cost, peaks)
     return shares
 
 
@@ -239,11 +241,11 @@ def _print(measured: _Measured, shares: "dict[str, list[OpShare]] | None") -> No
     for name, rows in (shares or {}).items():
         print_grid(
             f"Where the time went: {name}",
-            ("op", "ms", "share", "GB/s", "of bandwidth", "GOP/s"),
+            ("op", "ms", "share", "GB/s", "of bandwidth", "GOP/s", "of roofline"),
             [
                 (
                     row.op, row.ms, percent(row.share), scaled(row.bytes_per_s, GB),
-                    percent(row.bandwidth_share), scaled(row.operations_per_s, GB),
+                    percent(row.bandwidth_share), scaled(row.operations_per_s, GB), percent(row.roofline_share),
                 )
                 for row in rows
             ],

@@ -1,5 +1,6 @@
 """`octavo bench profile`."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -76,7 +77,7 @@ def profile(
 def build_with_keeper(
     config: EngineConfig, progress: "Progress"
 ) -> "tuple[BuiltEngine, PlanKeeper]":
-    """An engine whose plans can be looked at."""
+    """An engine whose plans can be looked at. It guesses no tokens, as the simulator does not."""
     from octavo.engine.build import build_engine
     from octavo.evaluation.step_profile import PlanKeeper
 
@@ -86,4 +87,5 @@ def build_with_keeper(
         keepers.append(PlanKeeper(runner))
         return keepers[0]
 
+    config = replace(config, speculation=False, speculative_config=None)
     return build_engine(config, progress=progress, wrap_runner=keep), keepers[0]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 
 from octavo.cli.benchmarks.options import ModelOption, WorkloadOption
-from octavo.cli.benchmarks.state import BandwidthProbe, engine_state
+from octavo.cli.benchmarks.state import BandwidthProbe, engine_state, without_speculation
 from octavo.cli.benchmarks.tables import print_grid
 from octavo.cli.flags import Settings, takes_flags
 from octavo.cli.numbers import parse_count
@@ -145,7 +145,8 @@ def _own_server(
     from octavo.evaluation.processes import descendants
     from octavo.evaluation.service import report_of
 
-    config = with_fetched_model(settings.engine(model, max_num_queued_reqs=len(plan.items)))
+    config = without_speculation(settings.engine(model, max_num_queued_reqs=len(plan.items)))
+    config = with_fetched_model(config)
     server = ServerConfig(port=0, served_model_names=(model,))
     note("starting the server ...")
     with started_server(config, server) as started:

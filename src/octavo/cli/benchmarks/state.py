@@ -1,8 +1,9 @@
 """What figures depend on: the mode a model runs in, and the machine at that moment."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from octavo.config import Backend
+from octavo.config import Backend, EngineConfig
 
 if TYPE_CHECKING:
     from octavo.engine.messages import Ready
@@ -14,7 +15,7 @@ BANDWIDTH_BYTES = 256 << 20
 def engine_state(ready: "Ready") -> dict[str, Any]:
     """The mode of an engine."""
     return {
-        "speculation": "off",
+        "speculation": ready.speculation,
         "prefix_cache": "off",
         "weight_dtype": ready.dtype,
         "kv_cache_dtype": ready.kv_cache_dtype,
@@ -25,6 +26,11 @@ def engine_state(ready: "Ready") -> dict[str, Any]:
         "instruction_set": ready.isa,
         "num_threads": ready.num_threads,
     }
+
+
+def without_speculation(config: EngineConfig) -> EngineConfig:
+    """The settings of a benchmark. Guesses pay by how much a text repeats itself, which `bench speculation` measures."""
+    return replace(config, speculation=False, speculative_config=None)
 
 
 class BandwidthProbe:

@@ -3,7 +3,7 @@
 from dataclasses import asdict
 
 from octavo.cli.benchmarks.options import ModelOption, WorkloadOption
-from octavo.cli.benchmarks.state import BandwidthProbe, engine_state
+from octavo.cli.benchmarks.state import BandwidthProbe, engine_state, without_speculation
 from octavo.cli.flags import Settings, takes_flags
 from octavo.cli.pull import with_fetched_model
 from octavo.cli.terminal import Output, OutputOption, print_result, progress_bar
@@ -29,7 +29,8 @@ def throughput(
 
     items = read_workload(workload)
     # All at once, however many.
-    config = with_fetched_model(settings.engine(model, max_num_queued_reqs=len(items)))
+    config = without_speculation(settings.engine(model, max_num_queued_reqs=len(items)))
+    config = with_fetched_model(config)
     with progress_bar() as progress:
         built = build_engine(config, progress=progress)
         try:

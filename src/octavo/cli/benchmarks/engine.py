@@ -1,0 +1,60 @@
+"""`octavo bench engine`."""
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from octavo.cli.benchmarks.options import StepsOption, parse_counts
+from octavo.cli.benchmarks.tables import print_grid
+from octavo.cli.terminal import Output, OutputOption, print_json, print_table
+from octavo.errors import ConfigError
+
+POOLS = (100_000, 1_000_000)
+"""Blocks; 100,000 are what 1,024 sequences of 1,500 tokens fill."""
+
+
+def engine(
+    *,
+    batch: Annotated[
+        str, typer.Option(metavar="LIST", help="Sequences that decode together, as in 1,64,1024.")
+    ] = "1,64,1024",
+    steps: StepsOption = 100,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Measure what lies between two runs of the kernels: scheduling, packing, results, messages. No model is run."""
+    # The engine takes longer to import than the whole of `--help`.
+    from octavo.core.sampling_params import SamplingParams
+    from octavo.engine.service import spare_collector
+    from octavo.evaluation.engine_overhead import measure_overhead
+
+    sampled = SamplingParams(temperature=0.7, top_p=0.9, repetition_penalty=1.1, max_tokens=None)
+    batches = parse_counts("--batch", batch)
+    spare_collector()  # as the engine process does
+    rows = []
+    for num_seqs in batches:
+        for name, params in (("greedy", None), ("sampled", sampled)):
+            for num_blocks in POOLS:
+                try:
+                    measured = measure_overhead(
+                        num_seqs, num_blocks, num_steps=steps, params=params
+                    )
+                except ValueError as error:
+                    raise ConfigError(str(error)) from error
+                rows.append({"sampling": name, **asdict(measured), "total_ms": measured.total_ms})
+    state = {"context": 330, "block_size": 16, "speculation": "off", "prefix_cache": "off"}
+    if output is Output.JSON:
+        print_json({"steps": rows, **state})
+        return
+    print_grid(
+        "Between two runs of the kernels, ms",
+        ("sequences", "sampling", "blocks", "schedule", "pack", "commit", "report", "total", "open pool"),
+        [
+            (
+                row["num_seqs"], row["sampling"], f"{row['num_blocks']:,}", row["schedule_ms"], row["pack_ms"],
+                row["commit_ms"], row["report_ms"], row["total_ms"], row["open_pool_ms"],
+            )
+            for row in rows
+        ],
+    )  # fmt: skip
+    print_table(state)

