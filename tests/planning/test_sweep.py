@@ -7,7 +7,7 @@ import pytest
 from octavo.errors import ConfigError
 from octavo.planning.capacity import PRECISION, Load, find_capacity
 from octavo.planning.figures import Figures
-from octavo.planning.sweep import Grid, sweep
+from octavo.planning.sweep import Grid, run_sweep
 from octavo.planning.targets import parse_targets
 from octavo.planning.workloads import Lengths, Population
 from support.planning import SETUP
@@ -33,7 +33,7 @@ def test_no_rate_is_low_enough() -> None:
 
 def test_a_sweep_has_the_cheapest_first() -> None:
     grid = Grid((8, 16), (2, 16), (16, 256))
-    rows = sweep(SETUP, grid, LOAD, TARGETS, num_processes=2)
+    rows = run_sweep(SETUP, grid, LOAD, TARGETS, num_processes=2)
     assert len(rows) == 8
     costs = [row.cost_per_million_tokens(3.6) for row in rows]
     known = [cost for cost in costs if cost is not None]

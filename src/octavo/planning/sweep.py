@@ -59,7 +59,7 @@ class _Meets:
         return all(target.is_met(figures) for target in self.targets)
 
 
-def sweep(
+def run_sweep(
     base: MachineSetup,
     grid: Grid,
     load: Load,

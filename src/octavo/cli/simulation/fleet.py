@@ -1,8 +1,9 @@
 """`octavo simulate fleet`."""
 
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -29,6 +30,11 @@ from octavo.cli.simulation.text import ms, report, setup_state
 from octavo.cli.terminal import Output, OutputOption, print_json, print_table, progress_bar
 from octavo.config import choice_of
 from octavo.errors import ConfigError
+
+if TYPE_CHECKING:
+    from octavo.planning.figures import Figures
+    from octavo.planning.fleet import Fleet
+    from octavo.planning.requests import SimRequest
 
 
 @takes_flags(
@@ -64,7 +70,6 @@ def fleet(
 ) -> None:
     """Simulate machines behind a router, for each way of routing. The rate is that of all machines together."""
     from octavo.machine import inspect_machine
-    from octavo.planning.figures import figures_of
     from octavo.planning.fleet import Fleet, Routing
 
     if replicas < 1:
@@ -73,35 +78,42 @@ def fleet(
     setup = setup_of(Wanted(model, device, memory, costs, "paged"), settings)
     load = WantedLoad(workload, rate, requests, seed, n, prefix_tokens, prefixes, turns, pause)
     made = requests_of(load, setup.max_model_len)
-    fleet_price = None if price is None else price * replicas
-    found = {}
-    with (
-        ProcessPoolExecutor(processes or inspect_machine().num_threads) as executor,
-        progress_bar() as progress,
-    ):
-        for policy in policies:
-            recorders = Fleet(setup, replicas, policy).run(
-                made, executor=executor, progress=partial(progress, policy.value)
-            )
-            found[policy.value] = figures_of(recorders)
+    fleets = [Fleet(setup, replicas, policy) for policy in policies]
+    found = _simulate(fleets, made, processes or inspect_machine().num_threads)
     state = {
-        **setup_state(setup),
-        "replicas": replicas,
-        "workload": workload,
-        "rate": rate,
-        "seed": seed,
-    }
+        **setup_state(setup), "replicas": replicas, "requests": len(made), "workload": workload,
+        "rate": rate, "seed": seed,
+    }  # fmt: skip
+    fleet_price = None if price is None else price * replicas
     if output is Output.JSON:
         print_json({"routing": {k: report(v, fleet_price) for k, v in found.items()}, **state})
-        return
+    else:
+        _print(found, fleet_price, state)
+
+
+def _simulate(
+    fleets: "Sequence[Fleet]", requests: "list[SimRequest]", num_processes: int
+) -> "dict[str, Figures]":
+    from octavo.planning.figures import figures_of
+
+    found = {}
+    with ProcessPoolExecutor(num_processes) as executor, progress_bar() as progress:
+        for fleet in fleets:
+            name = fleet.routing.value
+            recorders = fleet.run(requests, executor=executor, progress=partial(progress, name))
+            found[name] = figures_of(recorders)
+    return found
+
+
+def _print(found: "dict[str, Figures]", price: float | None, state: dict[str, Any]) -> None:
     print_grid(
-        f"{len(made):,} requests on {replicas} machines",
+        "By routing",
         ("routing", "tokens/s", "ttft ms", "p99", "itl ms", "p99", "requests in a step", "preempted", "cost/M"),
         [
             (
                 name, f.output_tokens_per_s, ms(f.ttft_s, "p50"), ms(f.ttft_s, "p99"),
                 ms(f.itl_s, "p50"), ms(f.itl_s, "p99"), f.mean_batch, f.num_preemptions,
-                None if fleet_price is None else f.cost_per_million_tokens(fleet_price),
+                None if price is None else f.cost_per_million_tokens(price),
             )
             for name, f in found.items()
         ],

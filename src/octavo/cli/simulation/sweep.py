@@ -1,6 +1,7 @@
 """`octavo simulate sweep`."""
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from octavo.planning.sweep import SweepRow
 
 NOTHING_MEETS = 1
-SWEPT = ("block_size", "max_num_seqs", "max_num_batched_tokens")
+SWEPT = ("--block-size", "--max-num-seqs", "--max-num-batched-tokens")
 
 
 @takes_flags(
@@ -63,34 +64,26 @@ def sweep(
     """Find the settings with the lowest cost that meet a target: for each the highest rate of requests is searched."""
     from octavo.machine import inspect_machine
     from octavo.planning.capacity import Load
-    from octavo.planning.sweep import Grid
-    from octavo.planning.sweep import sweep as run_sweep
+    from octavo.planning.sweep import Grid, run_sweep
     from octavo.planning.targets import parse_targets
 
     if not seconds > 0:
         raise ConfigError(f"--seconds must be above 0; given: {seconds}")
-    targets = parse_targets(target)
-    grid = Grid(
-        parse_counts("--block-size", block_size),
-        parse_counts("--max-num-seqs", max_num_seqs),
-        parse_counts("--max-num-batched-tokens", max_num_batched_tokens),
-    )
-    base = setup_of(Wanted(model, device, memory, costs, "paged"), settings)
+    grid = Grid(*map(parse_counts, SWEPT, (block_size, max_num_seqs, max_num_batched_tokens)))
     people = WantedLoad(workload, None, 1, seed, n).population()
     with progress_bar() as progress:
         rows = run_sweep(
-            base, grid, Load(people, seconds, seed), targets,
+            setup_of(Wanted(model, device, memory, costs, "paged"), settings),
+            grid, Load(people, seconds, seed), parse_targets(target),
             num_processes=processes or inspect_machine().num_threads,
-            progress=lambda share: progress("simulating", share),
+            progress=partial(progress, "simulating"),
         )  # fmt: skip
-    best = rows[0] if rows and rows[0].capacity.figures else None
-    command = None if best is None else _command(best, model or "", settings)
+    command = _command(rows[0], model or "", settings) if rows and rows[0].tokens_per_s else None
     if output is Output.JSON:
-        print_json({"rows": [_row(row, price) for row in rows], "command": command, "target": target,
-                    "workload": workload, "seed": seed, "seconds": seconds})  # fmt: skip
+        print_json({"rows": [_row(row, price) for row in rows], "command": command, "seed": seed})
     else:
         _print(rows, price, target, command)
-    if best is None:
+    if command is None:
         raise typer.Exit(NOTHING_MEETS)
 
 
@@ -109,7 +102,7 @@ def _row(row: "SweepRow", price: float | None) -> dict[str, Any]:
 
 def _print(rows: "list[SweepRow]", price: float | None, target: str, command: str | None) -> None:
     names = (
-        *SWEPT, "max_requests_per_s", "output_tokens_per_s", "cost_per_million_tokens", "ttft_p99_ms",
+        "block_size", "max_num_seqs", "max_num_batched_tokens", "max_requests_per_s", "output_tokens_per_s", "cost_per_million_tokens", "ttft_p99_ms",
         "itl_p99_ms", "num_preemptions",
     )  # fmt: skip
     found = [_row(row, price) for row in rows]
