@@ -24,6 +24,8 @@ BATCH = {
     "sharegpt": {Policy.MAX: 7.00, Policy.POW2: 9.81, Policy.ORACLE: 13.62, Policy.PAGED: 30.42},
     "alpaca": {Policy.MAX: 7.00, Policy.POW2: 43.24, Policy.ORACLE: 72.75, Policy.PAGED: 132.44},
 }
+SLOW_OVERHEAD_S = 0.025
+"""With this a step with 30 requests takes the 45 ms that the paper's figure 13a implies (Little's law)."""
 BATCH_RATE = {"sharegpt": 2.0, "alpaca": 30.0}
 SAVED_PARALLEL: Mapping[str, Mapping[int, tuple[float, ...]]] = {
     "alpaca": {2: (0.0609,), 4: (0.0853,), 6: (0.0979,)},
@@ -96,6 +98,8 @@ class Runs:
             crowd = paper.people(assumed, "alpaca", n)
             for policy in (Policy.ORACLE, Policy.PAGED):
                 wanted["rate", n, policy] = (paper.sustained, short, policy, crowd)
+        slow = replace(assumed, overhead_s=SLOW_OVERHEAD_S)
+        wanted["slow",] = (paper.under_load, slow, Policy.PAGED, "sharegpt", BATCH_RATE["sharegpt"])
         for policy in (Policy.MAX, Policy.PAGED):
             crowd = paper.chatbot(assumed)
             wanted["rate", "chatbot", policy] = (paper.sustained, assumed, policy, crowd)
@@ -140,7 +144,9 @@ class Runs:
                 batch = self.results["load", kind, policy].mean_batch
                 what = f"{NAMES[policy]}: requests in a step, {kind} at {BATCH_RATE[kind]:g}/s"
                 rows.append(PaperRow(figure, what, (BATCH[kind][policy],), batch))
-        return rows
+        what = f"paged, sharegpt at 2/s, if a step took {1000 * SLOW_OVERHEAD_S:g} ms besides"
+        slow: Figures = self.results["slow",]
+        return [*rows, PaperRow("13a", what, (30.42,), slow.mean_batch)]
 
     def _rates(self) -> list[PaperRow]:
         rows = []
