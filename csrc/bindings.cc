@@ -137,7 +137,8 @@ void bind_enums(nb::module_& m) {
       .value("U4", WeightFormat::kU4)
       .value("S8", WeightFormat::kS8)
       .value("S8X16", WeightFormat::kS8x16)
-      .value("U8", WeightFormat::kU8);
+      .value("U8", WeightFormat::kU8)
+      .value("I8", WeightFormat::kI8);
   nb::enum_<ActFormat>(m, "ActFormat", "Numbers that are multiplied with the weights.")
       .value("F32", ActFormat::kF32)
       .value("BF16", ActFormat::kBf16)
@@ -145,7 +146,8 @@ void bind_enums(nb::module_& m) {
   nb::enum_<KvFormat>(m, "KvFormat", "Numbers of the cache.")
       .value("F32", KvFormat::kF32)
       .value("BF16", KvFormat::kBf16)
-      .value("INT8", KvFormat::kInt8);
+      .value("INT8", KvFormat::kInt8)
+      .value("FP8", KvFormat::kFp8);
   nb::enum_<Activation>(m, "Activation", "The function on the gate half of the feed-forward layer.")
       .value("SILU", Activation::kSilu)
       .value("GELU_TANH", Activation::kGeluTanh);

@@ -30,8 +30,8 @@ MACHINE = Machine(
 BLOCK = 1024**2
 FACTS = ModelFacts(
     max_position_embeddings=4096,
-    block_bytes={"float32": 2 * BLOCK, "bfloat16": BLOCK},
-    weight_bytes={"auto": GIB, "float32": 4 * GIB, "bfloat16": 2 * GIB},
+    block_bytes={"float32": 2 * BLOCK, "bfloat16": BLOCK, "fp8": BLOCK // 2},
+    weight_bytes={"auto": GIB, "float32": 4 * GIB, "bfloat16": 2 * GIB, "int8": 3 * GIB},
     scratch_bytes=lambda num_threads: num_threads * 1024**2,
 )
 
@@ -63,6 +63,8 @@ def resolved(
         ("float", "auto", ("float32", "float32")),
         ("bfloat16", "auto", ("bfloat16", "bfloat16")),
         ("auto", "float32", ("auto", "float32")),
+        ("auto", "fp8", ("auto", "fp8")),
+        ("auto", "fp8_e4m3", ("auto", "fp8")),
         ("float32", "bfloat16", ("float32", "bfloat16")),
     ],
 )
@@ -76,6 +78,23 @@ def test_the_reference_backend_has_one_dtype() -> None:
     assert (result.dtype, result.kv_cache_dtype) == ("float32", "float32")
     with pytest.raises(ConfigError, match=r"reference.*float32.*bfloat16"):
         resolved(ModelConfig(dtype="bfloat16"), backend=Backend.REFERENCE)
+
+
+def test_quantization_decides_how_weights_are_held() -> None:
+    result = resolved(ModelConfig(quantization="int8"), CacheConfig(num_blocks=8))
+    assert (result.dtype, result.kv_cache_dtype) == ("int8", "bfloat16")
+    assert result.memory.weights == 3 * GIB
+
+
+def test_quantization_is_refused_where_it_cannot_be_honoured() -> None:
+    with pytest.raises(ConfigError, match=r"quantization and dtype .* given: int8 and bfloat16"):
+        resolved(ModelConfig(quantization="int8", dtype="bfloat16"))
+    with pytest.raises(ConfigError, match=r"reference.*float32.*int4"):
+        resolved(ModelConfig(quantization="int4"), backend=Backend.REFERENCE)
+    facts = replace(FACTS, quantized_types=("Q4_1", "Q8_0"))
+    config = EngineConfig(model=ModelConfig(quantization="int8"))
+    with pytest.raises(ConfigError, match=r"int8 is made from F32.*already: Q4_1, Q8_0"):
+        resolve(config, facts, MACHINE)
 
 
 def test_an_automatic_pool_takes_the_memory_that_is_left() -> None:

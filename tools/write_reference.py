@@ -268,6 +268,7 @@ def models_page() -> str:
             f"- GGUF number formats: {_code(quant.name for quant in QuantType)}",
             f"- Hugging Face architectures (safetensors): {_code(CONFIG_FAMILIES)}",
             f"- `--dtype`: {_code(config.DTYPES)}; `--kv-cache-dtype`: {_code(config.KV_CACHE_DTYPES)}",
+            f"- `--quantization`, of F32, F16 and BF16 weights: {_code(config.QUANTIZATIONS)}",
             "",
         ]
     )

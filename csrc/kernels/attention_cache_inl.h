@@ -1,4 +1,4 @@
-// The three forms of the cache: how a block is laid out, written, and multiplied with. Included
+// The forms of the cache: how a block is laid out, written, and multiplied with. Included
 // inside a tier's namespace, before attention_inl.h.
 //
 // A block of one KV head holds its keys, then its values. 16 tokens of keys at one step of D are a
@@ -7,6 +7,7 @@
 //   bfloat16  keys [D/2][B][2]     values [B/2][D][2]
 //   int8      keys [D/4][B][4]     values [B/4][D][4]     then a float scale for each token's key,
 //   and value
+//   fp8       keys [D/4][B][4]     values [B/4][D][4]     in attention_fp8_inl.h
 // Keys are kept as q + 128: the dot product instructions take unsigned by signed bytes.
 
 constexpr int kGroupsPerTile = kKeysPerTile / 16;
@@ -47,6 +48,13 @@ static inline TileBlocks find_tile(const AttentionItem& item, int32_t tile_start
   return t;
 }
 
+// Whether weights, and queries, are multiplied as pairs of bfloat16.
+constexpr bool by_pairs(KvFormat f) { return f == KvFormat::kBf16 || f == KvFormat::kFp8; }
+// Bytes of a query's number.
+constexpr int64_t query_element(KvFormat f) {
+  return f == KvFormat::kF32 ? 4 : by_pairs(f) ? 2 : 1;
+}
+
 static inline void fetch(const uint8_t* p) { __builtin_prefetch(p, 0, 3); }
 
 // How 4 bytes of each of 16 keys are multiplied with 4 bytes of a query.
@@ -81,7 +89,7 @@ struct KeyMath<KvFormat::kInt8> {
 // What a pass of R rows multiplies with a tile.
 template <KvFormat F, int R>
 struct Pass {
-  const int32_t* query;        // [D / numbers in 4 bytes][R] in the cache's own form
+  const int32_t* query;        // [D / numbers in 4 bytes][R] in the form that keys are read in
   const float* query_scale;    // [R] int8 only
   const int32_t* query_start;  // [R] int8 only: -128 * sum of q, for keys that are kept as q + 128
   float* out;                  // [R][D]
@@ -95,8 +103,8 @@ struct Pass {
 
 // scores[r][g * 16 ..] for N groups from g0. While keys are read, the tile's values are fetched.
 template <KvFormat F, int R, int N, bool kFetch>
-static inline void scores_of_groups(const TileBlocks& t, int g0, const KvLayer& kv,
-                                    Pass<F, R>& pass) {
+OCTAVO_OWN_REGISTERS static void scores_of_groups(const TileBlocks& t, int g0, const KvLayer& kv,
+                                                  Pass<F, R>& pass) {
   using Math = KeyMath<F>;
   const int64_t stride = kv.block_size * 4;
   const int64_t steps = kv.head_dim * kv_element(F) / 4;
@@ -164,14 +172,14 @@ static inline VecF round_weights(const TileBlocks& t, VecF (&p)[kGroupsPerTile],
   } else {
     OCTAVO_UNROLL
     for (int g = 0; g < kGroupsPerTile; ++g) {
-      if constexpr (F == KvFormat::kBf16) {
+      if constexpr (by_pairs(F)) {
         store_bf16(pass.weights_bf16[r] + g * 16, p[g]);
       } else {
         store(pass.scores[r] + g * 16, p[g]);
         sum = add(sum, p[g]);
       }
     }
-    if constexpr (F == KvFormat::kBf16) {
+    if constexpr (by_pairs(F)) {
       const uint16_t ones[2] = {0x3f80, 0x3f80};
       const Pairs one = splat_pair(ones);
       OCTAVO_UNROLL
@@ -205,8 +213,9 @@ class KeyFetcher {
 
 // out[r][v * 16 ..] = out * factor + weights * values, for N vectors of channels from v0.
 template <KvFormat F, int R, int N, bool kFetch>
-static inline void values_of_channels(const TileBlocks& t, const TileBlocks& next, int num_groups,
-                                      int v0, const KvLayer& kv, const Pass<F, R>& pass) {
+OCTAVO_OWN_REGISTERS static void values_of_channels(const TileBlocks& t, const TileBlocks& next,
+                                                    int num_groups, int v0, const KvLayer& kv,
+                                                    const Pass<F, R>& pass) {
   static_assert(F != KvFormat::kInt8);
   constexpr int kSteps = F == KvFormat::kBf16 ? 8 : 16;  // tokens of a group, in pairs or alone
   using Math = KeyMath<F>;
@@ -226,6 +235,7 @@ static inline void values_of_channels(const TileBlocks& t, const TileBlocks& nex
   for (int g = 0; g < num_groups; ++g) {
     const uint8_t* base = t.values[g] + v0 * kLine;
     KeyFetcher<N, kFetch> fetcher(next.keys[g], kv, v0);
+    OCTAVO_NO_UNROLL
     for (int i = 0; i < kSteps; ++i, base += stride, ++weights) {
       decltype(Math::key(nullptr)) v[N];
       OCTAVO_UNROLL
@@ -248,9 +258,10 @@ static inline void values_of_channels(const TileBlocks& t, const TileBlocks& nex
 
 // The same for int8: both planes of the weights, exact in integers.
 template <int R, int N, bool kFetch>
-static inline void int8_values_of_channels(const TileBlocks& t, const TileBlocks& next,
-                                           int num_groups, int v0, const KvLayer& kv,
-                                           const Pass<KvFormat::kInt8, R>& pass) {
+OCTAVO_OWN_REGISTERS static void int8_values_of_channels(const TileBlocks& t,
+                                                         const TileBlocks& next, int num_groups,
+                                                         int v0, const KvLayer& kv,
+                                                         const Pass<KvFormat::kInt8, R>& pass) {
   VecI high[R][N] = {}, low[R][N] = {};
   const uint8_t* weights_high = pass.weights_high[0];
   const uint8_t* weights_low = pass.weights_low[0];
@@ -258,6 +269,7 @@ static inline void int8_values_of_channels(const TileBlocks& t, const TileBlocks
   for (int g = 0; g < num_groups; ++g) {
     const uint8_t* base = t.values[g] + v0 * kLine;
     KeyFetcher<N, kFetch> fetcher(next.keys[g], kv, v0);
+    OCTAVO_NO_UNROLL
     for (int i = 0; i < 4; ++i, base += stride, weights_high += 4, weights_low += 4) {
       Bytes v[N];
       OCTAVO_UNROLL
@@ -337,17 +349,4 @@ static void write_kv_f32(const KvLayer& kv, uint8_t* block, int64_t slot, const 
   float* v = reinterpret_cast<float*>(block + kv_values_offset(kv)) + slot * d;
   for (int64_t i = 0; i < d; ++i) k[i * b + slot] = key[i];
   for (int64_t i = 0; i < d; i += 16) store(v + i, load(value + i));
-}
-
-static void write_kv(const KvLayer& kv, int32_t block, int32_t slot, int32_t kv_head,
-                     const float* key, const float* value) {
-  uint8_t* p = kv_keys(kv, block, kv_head);
-  switch (kv.format) {
-    case KvFormat::kF32:
-      return write_kv_f32(kv, p, slot, key, value);
-    case KvFormat::kBf16:
-      return write_kv_bf16(kv, p, slot, key, value);
-    case KvFormat::kInt8:
-      return write_kv_int8(kv, p, slot, key, value);
-  }
 }

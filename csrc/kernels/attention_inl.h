@@ -1,12 +1,11 @@
 // Paged attention: online softmax over tiles of 128 keys that are aligned to absolute position,
 // read in place from scattered blocks. Included inside a tier's namespace, after
-// attention_cache_inl.h.
+// attention_cache_inl.h and attention_fp8_inl.h.
 //
 // For the same bits in any batch: a row meets the same tiles in the same order whatever rows share
 // its pass; a masked key has a weight of exactly 0; partial results of 512 keys are merged in
 // order.
 
-constexpr int kRowsPerPass = 6;   // 6 rows x 2 vectors: 12 chains of dot products
 constexpr float kNoMax = -1e30f;  // below any score, and finite: differences stay numbers
 
 // The state of an item: a partial result of the present split, and the total of those before.
@@ -49,7 +48,7 @@ static inline int rows_of_pass(const AttentionState& s, int first) {
 template <KvFormat F>
 static void convert_queries(const AttentionItem& item, const AttentionState& s) {
   const int64_t dim = item.kv.head_dim;
-  const int64_t steps = dim * kv_element(F) / 4;
+  const int64_t steps = dim * query_element(F) / 4;
   int32_t* form = s.query + s.num_rows * dim;  // one row
   for (int row = 0; row < s.num_rows; ++row) {
     const float* q = item.query + row / item.group * item.query_stride + row % item.group * dim;
@@ -59,7 +58,7 @@ static void convert_queries(const AttentionItem& item, const AttentionState& s) 
       int32_t sum = 0;
       for (int64_t i = 0; i < dim; ++i) sum += bytes[i];
       s.query_start[row] = -128 * sum;
-    } else if constexpr (F == KvFormat::kBf16) {
+    } else if constexpr (by_pairs(F)) {
       for (int64_t i = 0; i < dim; i += 16) {
         store_bf16(reinterpret_cast<uint16_t*>(form) + i, load(q + i));
       }
@@ -75,8 +74,8 @@ static void convert_queries(const AttentionItem& item, const AttentionState& s) 
 // One row's softmax over a tile: its scores become weights, and the running maximum m and sum l
 // move on. Keys outside [lo, hi) count nothing.
 template <KvFormat F, int R>
-static inline void softmax_tile(const TileBlocks& t, int lo, int hi, int r, float* m, float* l,
-                                Pass<F, R>& pass) {
+OCTAVO_OWN_REGISTERS static void softmax_tile(const TileBlocks& t, int lo, int hi, int r, float* m,
+                                              float* l, Pass<F, R>& pass) {
   VecF p[kGroupsPerTile];
   OCTAVO_UNROLL
   for (int g = 0; g < kGroupsPerTile; ++g) p[g] = load(pass.scores[r] + g * 16);
@@ -101,19 +100,40 @@ static inline void softmax_tile(const TileBlocks& t, int lo, int hi, int r, floa
   pass.factor[r] = factor;
 }
 
+// The kernels of a form of the cache.
+template <KvFormat F, int R, int N, bool kFetch>
+static inline void attend_keys(const TileBlocks& t, int g0, const KvLayer& kv, Pass<F, R>& pass) {
+  if constexpr (F == KvFormat::kFp8) {
+    fp8_scores_of_groups<R, N, kFetch>(t, g0, kv, pass);
+  } else {
+    scores_of_groups<F, R, N, kFetch>(t, g0, kv, pass);
+  }
+}
+template <KvFormat F, int R, int N, bool kFetch>
+static inline void attend_values(const TileBlocks& t, const TileBlocks& next, int num_groups,
+                                 int v0, const KvLayer& kv, const Pass<F, R>& pass) {
+  if constexpr (F == KvFormat::kFp8) {
+    fp8_values_of_channels<R, N, kFetch>(t, next, num_groups, v0, kv, pass);
+  } else if constexpr (F == KvFormat::kInt8) {
+    int8_values_of_channels<R, N, kFetch>(t, next, num_groups, v0, kv, pass);
+  } else {
+    values_of_channels<F, R, N, kFetch>(t, next, num_groups, v0, kv, pass);
+  }
+}
+
 // Rows [first, first + R) against one tile. The first pass of an item fetches ahead for all.
 template <KvFormat F, int R, bool kFetch>
 static void attend_tile(const AttentionItem& item, const AttentionState& s, const TileBlocks& t,
                         const TileBlocks& next, int32_t tile_start, int num_groups, int first) {
   const KvLayer& kv = item.kv;
   Pass<F, R> pass;
-  pass.query = s.query + first * (kv.head_dim * kv_element(F) / 4);
+  pass.query = s.query + first * (kv.head_dim * query_element(F) / 4);
   pass.query_scale = s.query_scale + first;
   pass.query_start = s.query_start + first;
   pass.out = s.out + static_cast<int64_t>(first) * kv.head_dim;
-  constexpr int kWide = F == KvFormat::kInt8 && R > 3 ? 2 : 4;  // at most 24 accumulators
+  constexpr int kWide = vectors_per_pass(F, R);
   for (int g = 0; g < num_groups; g += kWide) {
-    scores_of_groups<F, R, kWide, kFetch>(t, g, kv, pass);
+    attend_keys<F, R, kWide, kFetch>(t, g, kv, pass);
   }
   for (int r = 0; r < R; ++r) {
     const int row = first + r;
@@ -124,18 +144,10 @@ static void attend_tile(const AttentionItem& item, const AttentionState& s, cons
   }
   const int vectors = kv.head_dim / 16;
   int v = 0;
-  if constexpr (F == KvFormat::kInt8) {
-    for (; v + kWide <= vectors; v += kWide) {
-      int8_values_of_channels<R, kWide, kFetch>(t, next, num_groups, v, kv, pass);
-    }
-    for (; v < vectors; ++v)
-      int8_values_of_channels<R, 1, kFetch>(t, next, num_groups, v, kv, pass);
-  } else {
-    for (; v + kWide <= vectors; v += kWide) {
-      values_of_channels<F, R, kWide, kFetch>(t, next, num_groups, v, kv, pass);
-    }
-    for (; v < vectors; ++v) values_of_channels<F, R, 1, kFetch>(t, next, num_groups, v, kv, pass);
+  for (; v + kWide <= vectors; v += kWide) {
+    attend_values<F, R, kWide, kFetch>(t, next, num_groups, v, kv, pass);
   }
+  for (; v < vectors; ++v) attend_values<F, R, 1, kFetch>(t, next, num_groups, v, kv, pass);
 }
 
 template <KvFormat F, int R>
@@ -148,30 +160,24 @@ static void attend_pass(const AttentionItem& item, const AttentionState& s, cons
   }
 }
 
+// The next R rows, or as many as are left.
+template <KvFormat F, int R>
+static inline void attend_some(const AttentionItem& item, const AttentionState& s,
+                               const TileBlocks& t, const TileBlocks& next, int32_t tile_start,
+                               int num_groups, int first) {
+  if constexpr (R > 1) {
+    if (s.num_rows - first < R) {
+      return attend_some<F, R - 1>(item, s, t, next, tile_start, num_groups, first);
+    }
+  }
+  attend_pass<F, R>(item, s, t, next, tile_start, num_groups, first);
+}
+
 template <KvFormat F>
 static void attend_rows(const AttentionItem& item, const AttentionState& s, const TileBlocks& t,
                         const TileBlocks& next, int32_t tile_start, int num_groups) {
   for (int first = 0; first < s.num_rows; first += kRowsPerPass) {
-    switch (s.num_rows - first) {
-      case 1:
-        attend_pass<F, 1>(item, s, t, next, tile_start, num_groups, first);
-        break;
-      case 2:
-        attend_pass<F, 2>(item, s, t, next, tile_start, num_groups, first);
-        break;
-      case 3:
-        attend_pass<F, 3>(item, s, t, next, tile_start, num_groups, first);
-        break;
-      case 4:
-        attend_pass<F, 4>(item, s, t, next, tile_start, num_groups, first);
-        break;
-      case 5:
-        attend_pass<F, 5>(item, s, t, next, tile_start, num_groups, first);
-        break;
-      default:
-        attend_pass<F, 6>(item, s, t, next, tile_start, num_groups, first);
-        break;
-    }
+    attend_some<F, kRowsPerPass>(item, s, t, next, tile_start, num_groups, first);
   }
 }
 
@@ -264,5 +270,7 @@ static void attention(const AttentionItem& item) {
       return attend<KvFormat::kBf16>(item);
     case KvFormat::kInt8:
       return attend<KvFormat::kInt8>(item);
+    case KvFormat::kFp8:
+      return attend<KvFormat::kFp8>(item);
   }
 }

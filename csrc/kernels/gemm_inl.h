@@ -1,13 +1,20 @@
 // Tile kernels: out[R][32] = activations[R][k] * tile[k][32]. Included inside a tier's namespace.
 //
 // Each output element is one chain of additions in the order of k, whatever R is, so a row's bits
-// do not depend on the rows beside it. Accumulators stay in registers: R <= 4 rows of two vectors.
+// do not depend on the rows beside it. Accumulators stay in registers: a tier says how many rows
+// and panels it holds (simd_*.h). Here: what the kernels share, and those of grouped weights.
 
 #if defined(OCTAVO_TIER_GENERIC)
 #define OCTAVO_UNROLL  // lanes are loops here already; unrolling them takes a minute to compile
 #else
 #define OCTAVO_UNROLL _Pragma("GCC unroll 8")
 #endif
+// Unrolled further, a loop that fills the registers needs more of them.
+#define OCTAVO_NO_UNROLL _Pragma("GCC unroll 1")
+
+// A function whose loops fill the registers is not inlined into another: the compiler would keep
+// that one's vectors on the stack, or this one's.
+#define OCTAVO_OWN_REGISTERS __attribute__((noinline))
 
 // Hands out prefetches evenly over `steps` steps. kLevel: as __builtin_prefetch has it, 3 is the
 // nearest.
@@ -31,62 +38,6 @@ class Prefetcher {
 };
 using TilePrefetcher = Prefetcher<3>;
 using KvPrefetcher = Prefetcher<2>;
-
-template <int R>
-static void gemm_f32(const ActView& a, int64_t first_row, const uint8_t* tile,
-                     const Prefetches& next, float* out) {
-  const float* w = reinterpret_cast<const float*>(tile);
-  const float* x = a.f32 + first_row * a.k;
-  VecF acc[R][2];
-  OCTAVO_UNROLL
-  for (int r = 0; r < R; ++r) acc[r][0] = acc[r][1] = zero();
-  TilePrefetcher tile_prefetch(next.tile, a.k / 8);
-  KvPrefetcher kv_prefetch(next.kv, a.k / 8);
-  for (int64_t k = 0; k < a.k; ++k) {
-    if (k % 8 == 0) tile_prefetch.step(), kv_prefetch.step();
-    const VecF w0 = load(w + k * kTileCols);
-    const VecF w1 = load(w + k * kTileCols + 16);
-    OCTAVO_UNROLL
-    for (int r = 0; r < R; ++r) {
-      const VecF xr = splat(x[r * a.k + k]);
-      acc[r][0] = fma(w0, xr, acc[r][0]);
-      acc[r][1] = fma(w1, xr, acc[r][1]);
-    }
-  }
-  OCTAVO_UNROLL
-  for (int r = 0; r < R; ++r) {
-    store(out + r * kTileCols, acc[r][0]);
-    store(out + r * kTileCols + 16, acc[r][1]);
-  }
-}
-
-template <int R>
-static void gemm_bf16(const ActView& a, int64_t first_row, const uint8_t* tile,
-                      const Prefetches& next, float* out) {
-  const uint16_t* x = a.bf16 + first_row * a.k;
-  VecF acc[R][2];
-  OCTAVO_UNROLL
-  for (int r = 0; r < R; ++r) acc[r][0] = acc[r][1] = zero();
-  const int64_t pairs = a.k / 2;
-  TilePrefetcher tile_prefetch(next.tile, pairs / 8);
-  KvPrefetcher kv_prefetch(next.kv, pairs / 8);
-  for (int64_t i = 0; i < pairs; ++i) {
-    if (i % 8 == 0) tile_prefetch.step(), kv_prefetch.step();
-    const Pairs w0 = load_pairs(tile + i * 2 * kLine);
-    const Pairs w1 = load_pairs(tile + i * 2 * kLine + kLine);
-    OCTAVO_UNROLL
-    for (int r = 0; r < R; ++r) {
-      const Pairs xr = splat_pair(x + r * a.k + 2 * i);
-      acc[r][0] = dot_bf16(acc[r][0], w0, xr);
-      acc[r][1] = dot_bf16(acc[r][1], w1, xr);
-    }
-  }
-  OCTAVO_UNROLL
-  for (int r = 0; r < R; ++r) {
-    store(out + r * kTileCols, acc[r][0]);
-    store(out + r * kTileCols + 16, acc[r][1]);
-  }
-}
 
 // Quantized weights w = d * (u - zero) + m against activations in groups: an exact integer dot
 // product per group, started at -zero * (sum of q), then one fused multiply-add into the float
@@ -253,33 +204,5 @@ static void grouped_column(const uint8_t* tile, int64_t k, int column, float* ou
       if (G::kNibble) u = i % 8 < 4 ? u & 0x0f : u >> 4;
       out[g * G::kK + i] = scales[lane] * static_cast<float>(u - G::kZero) + minima[lane];
     }
-  }
-}
-
-static void tile_column(WeightFormat format, const uint8_t* tile, int64_t k, int column,
-                        float* out) {
-  switch (format) {
-    case WeightFormat::kF32: {
-      const float* w = reinterpret_cast<const float*>(tile);
-      for (int64_t i = 0; i < k; ++i) out[i] = w[i * kTileCols + column];
-      return;
-    }
-    case WeightFormat::kBf16: {
-      const uint16_t* w = reinterpret_cast<const uint16_t*>(tile);
-      for (int64_t i = 0; i < k; ++i) {
-        const uint32_t bits = w[(i / 2) * 2 * kTileCols + 2 * column + i % 2];
-        const uint32_t wide = bits << 16;
-        __builtin_memcpy(out + i, &wide, 4);
-      }
-      return;
-    }
-    case WeightFormat::kU4:
-      return grouped_column<WeightFormat::kU4>(tile, k, column, out);
-    case WeightFormat::kS8:
-      return grouped_column<WeightFormat::kS8>(tile, k, column, out);
-    case WeightFormat::kS8x16:
-      return grouped_column<WeightFormat::kS8x16>(tile, k, column, out);
-    case WeightFormat::kU8:
-      return grouped_column<WeightFormat::kU8>(tile, k, column, out);
   }
 }

@@ -8,7 +8,7 @@
 
 namespace octavo {
 
-constexpr int kMaxRows = 4;  // activation rows that one GEMM call takes
+constexpr int kMaxRows = 8;  // activation rows that one GEMM call takes at most
 constexpr int kMaxHeadDim = 512;
 constexpr int kKeysPerTile = 128;  // attention's unit, aligned to absolute position
 constexpr int kKeysPerSplit =
@@ -41,6 +41,7 @@ struct ActBuffer {
   float* scale = nullptr;
   float* sum = nullptr;
   int32_t* sum16 = nullptr;
+  int32_t* row_sum = nullptr;     // one a row
   float* outlier = nullptr;       // per chunk of 32: the value left out, if there is one
   uint8_t* outlier_at = nullptr;  // and where in the chunk it belongs, else kNoOutlier
   float outlier_share = 1.0f;     // a number with more of the chunk's energy is left out
@@ -49,12 +50,13 @@ struct ActBuffer {
 enum class Activation : uint8_t { kSilu = 0, kGeluTanh = 1 };
 
 // Numbers of the cache; layouts in attention_cache_inl.h.
-enum class KvFormat : uint8_t { kF32 = 0, kBf16 = 1, kInt8 = 2 };
+enum class KvFormat : uint8_t { kF32 = 0, kBf16 = 1, kInt8 = 2, kFp8 = 3 };
 
 // Bytes of keys and values of one head in a block; `head_dim` is padded to a multiple of 16.
 constexpr int64_t kv_head_bytes(KvFormat format, int64_t head_dim, int64_t block_size) {
   return format == KvFormat::kF32    ? 8 * head_dim * block_size
          : format == KvFormat::kBf16 ? 4 * head_dim * block_size
+         : format == KvFormat::kFp8  ? 2 * head_dim * block_size
                                      : (2 * head_dim + 8) * block_size;
 }
 
@@ -96,8 +98,14 @@ struct BestToken {
 struct KernelTable {
   const char* name;
 
-  // gemm[format][rows - 1]
+  // gemm[format][rows - 1], for as many rows as this tier's registers hold, then nullptr.
   GemmFn gemm[kNumWeightFormats][kMaxRows];
+  int max_rows(WeightFormat format) const {
+    const GemmFn* row = gemm[static_cast<int>(format)];
+    int rows = kMaxRows;
+    while (row[rows - 1] == nullptr) --rows;
+    return rows;
+  }
 
   // out[row][32] += value * tile[k][32] for outliers in ascending order of k; quantized formats
   // only.
@@ -116,7 +124,7 @@ struct KernelTable {
   // x[n] *= factor
   void (*scale)(float* x, float factor, int64_t n);
   // 32-number chunks of a row into the activation buffer, the first at chunk offset `chunk`, the
-  // others `stride` apart.
+  // others `stride` apart. kRowQ8 takes one whole row.
   void (*store_acts)(ActFormat format, const float* x, int64_t num_chunks, const ActBuffer& dst,
                      int64_t chunk, int64_t stride);
   // out[n] = act(gate[n]) * up[n], n a multiple of 16

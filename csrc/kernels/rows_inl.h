@@ -80,6 +80,72 @@ static void quantize_chunks(const float* x, int64_t num_chunks, const ActBuffer&
   }
 }
 
+// A number beyond this many times the root mean square of its row is left out of int8, at most one
+// of 32 (docs/decisions/0013-int8.md).
+constexpr float kRowOutlier = 8.0f;
+
+// Marks the largest of 32 numbers as left out and returns the largest magnitude of the others.
+static float leave_one_out(const float* x, const ActBuffer& dst, int64_t chunk) {
+  int at = 0;
+  for (int i = 1; i < kGroup; ++i) {
+    if (__builtin_fabsf(x[i]) > __builtin_fabsf(x[at])) at = i;
+  }
+  dst.outlier[chunk] = x[at];
+  dst.outlier_at[chunk] = static_cast<uint8_t>(at);
+  float largest = 0.0f;
+  for (int i = 0; i < kGroup; ++i) {
+    const float v = __builtin_fabsf(x[i]);
+    if (i != at && v > largest) largest = v;
+  }
+  return largest;
+}
+
+// Symmetric int8 with one scale for a row of num_chunks * 32 numbers. No fused operations: which
+// numbers are left out is the same on every tier. A row that is not finite gets a scale of NaN.
+static void quantize_row(const float* x, int64_t num_chunks, const ActBuffer& dst, int64_t row) {
+  const int64_t n = num_chunks * kGroup, first_chunk = row * num_chunks;
+  int8_t* q = dst.q + row * n;
+  VecF squares = zero();
+  for (int64_t i = 0; i < n; i += 16) squares = add(squares, mul(load(x + i), load(x + i)));
+  const float mean = reduce_sum(squares) / static_cast<float>(n);
+  const bool is_finite = mean <= 3.4028234663852886e38f;
+  const float limit = kRowOutlier * __builtin_sqrtf(mean);
+  VecF largest = zero();
+  float top = is_finite ? 0.0f : __builtin_nanf("");  // then the larger of what is beside outliers
+  for (int64_t c = 0; c < num_chunks; ++c) {
+    const VecF both = vmax(vabs(load(x + c * kGroup)), vabs(load(x + c * kGroup + 16)));
+    dst.outlier_at[first_chunk + c] = kNoOutlier;
+    if (is_finite && any_above(both, limit)) {
+      const float others = leave_one_out(x + c * kGroup, dst, first_chunk + c);
+      top = others > top ? others : top;
+    } else {
+      largest = vmax(both, largest);
+    }
+  }
+  const float within = reduce_max(largest);
+  top = within > top ? within : top;
+  const VecF inverse = splat(top > 0.0f ? 127.0f / top : 0.0f);
+  VecI sums = splat_int(0);
+  for (int64_t i = 0; i < n; i += 16) {
+    // An outlier is out of range until it is set to 0 below; NaN times 0 must not reach to_int.
+    const VecF scaled = is_finite ? mul(load(x + i), inverse) : zero();
+    const VecI rounded = to_int(vmin(splat(127.0f), vmax(splat(-127.0f), scaled)));
+    store_i8(q + i, rounded);
+    sums = add_int(sums, rounded);
+  }
+  int32_t sum = reduce_sum_int(sums);
+  for (int64_t c = 0; c < num_chunks; ++c) {
+    const uint8_t at = dst.outlier_at[first_chunk + c];
+    if (at != kNoOutlier) {
+      int8_t& left_out = q[c * kGroup + at];
+      sum -= left_out;
+      left_out = 0;
+    }
+  }
+  dst.scale[row] = top / 127.0f;
+  dst.row_sum[row] = sum;
+}
+
 static void store_acts(ActFormat format, const float* x, int64_t num_chunks, const ActBuffer& dst,
                        int64_t chunk, int64_t stride) {
   switch (format) {
@@ -97,6 +163,8 @@ static void store_acts(ActFormat format, const float* x, int64_t num_chunks, con
       return;
     case ActFormat::kQ8:
       return quantize_chunks(x, num_chunks, dst, chunk, stride);
+    case ActFormat::kRowQ8:
+      return quantize_row(x, num_chunks, dst, chunk / num_chunks);
   }
 }
 

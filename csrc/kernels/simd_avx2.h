@@ -1,5 +1,11 @@
 // Sixteen floats in two AVX2 registers. Included inside a tier's namespace; see simd.h.
 
+// What 16 registers hold: rows of activations of a GEMM call, and panels beside them.
+constexpr int kDenseRows = 4, kInt8Rows = 2, kGroupedRows = 4, kPanelsAtOnce = 1;
+// Of attention: query rows of a pass, and vectors of keys or channels beside R rows.
+constexpr int kRowsPerPass = 2;
+constexpr int vectors_per_pass(KvFormat format, int) { return format == KvFormat::kF32 ? 2 : 1; }
+
 struct VecF {
   __m256 lo, hi;
 };
@@ -247,6 +253,29 @@ static inline Pairs splat_pair(const uint16_t* p) {
   int32_t x;
   __builtin_memcpy(&x, p, 4);
   return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)};
+}
+// Bytes of FP8 E4M3: of each lane the bytes 0 and 2 become a pair of bfloat16, 1 and 3 another.
+static inline __m256i fp8_high_bytes(__m256i x) {
+  // Low bytes of the subnormal numbers 0 .. 7 / 512, then the high ones.
+  const __m256i subnormal = _mm256_broadcastsi128_si256(_mm_setr_epi8(
+      0, 0, -128, -64, 0, 0x20, 0x40, 0x60, 0, 0x3b, 0x3b, 0x3b, 0x3c, 0x3c, 0x3c, 0x3c));
+  __m256i m = _mm256_and_si256(_mm256_srli_epi16(x, 4), _mm256_set1_epi16(0x07f0));
+  m = _mm256_add_epi16(m, _mm256_set1_epi16(120 << 7));
+  const __m256i code = _mm256_and_si256(_mm256_srli_epi16(x, 8), _mm256_set1_epi16(7));
+  const __m256i at =
+      _mm256_or_si256(_mm256_or_si256(code, _mm256_slli_epi16(code, 8)), _mm256_set1_epi16(0x0800));
+  const __m256i is_subnormal =
+      _mm256_cmpeq_epi16(_mm256_and_si256(x, _mm256_set1_epi16(0x7800)), _mm256_setzero_si256());
+  m = _mm256_blendv_epi8(m, _mm256_shuffle_epi8(subnormal, at), is_subnormal);
+  const __m256i past_largest = _mm256_set1_epi16(0x07f0 + (120 << 7));
+  m = _mm256_blendv_epi8(m, _mm256_set1_epi16(0x7fc0), _mm256_cmpeq_epi16(m, past_largest));
+  const __m256i sign = _mm256_set1_epi16(static_cast<int16_t>(0x8000));
+  return _mm256_or_si256(_mm256_and_si256(x, sign), m);
+}
+static inline void load_fp8(const uint8_t* line, Pairs* first, Pairs* second) {
+  const Bytes x = load_bytes(line);
+  *first = {fp8_high_bytes(_mm256_slli_epi16(x.lo, 8)), fp8_high_bytes(_mm256_slli_epi16(x.hi, 8))};
+  *second = {fp8_high_bytes(x.lo), fp8_high_bytes(x.hi)};
 }
 static inline __m256 dot_bf16_half(__m256 acc, __m256i w, __m256i a) {
   const __m256i high = _mm256_set1_epi32(static_cast<int32_t>(0xffff0000));

@@ -1,5 +1,14 @@
 // Sixteen floats in one AVX-512 register. Included inside a tier's namespace; see simd.h.
 
+// What 32 registers hold: rows of activations of a GEMM call, and panels beside them.
+constexpr int kDenseRows = 8, kInt8Rows = 8, kGroupedRows = 4, kPanelsAtOnce = 2;
+// Of attention: query rows of a pass, and vectors of keys or channels beside R rows. int8 needs two
+// accumulators each, fp8 room to be decoded.
+constexpr int kRowsPerPass = 6;
+constexpr int vectors_per_pass(KvFormat format, int rows) {
+  return rows > 3 && (format == KvFormat::kInt8 || format == KvFormat::kFp8) ? 2 : 4;
+}
+
 struct VecF {
   __m512 v;
 };
@@ -157,6 +166,24 @@ static inline Pairs splat_pair(const uint16_t* p) {
   int32_t x;
   __builtin_memcpy(&x, p, 4);
   return {_mm512_set1_epi32(x)};
+}
+// Bytes of FP8 E4M3: of each lane the bytes 0 and 2 become a pair of bfloat16, 1 and 3 another.
+static inline Pairs fp8_high_bytes(__m512i x) {
+  const __m512i subnormal = _mm512_castsi128_si512(
+      _mm_setr_epi16(0, 0x3b00, 0x3b80, 0x3bc0, 0x3c00, 0x3c20, 0x3c40, 0x3c60));
+  __m512i m = _mm512_and_si512(_mm512_srli_epi16(x, 4), _mm512_set1_epi16(0x07f0));
+  m = _mm512_add_epi16(m, _mm512_set1_epi16(120 << 7));
+  m = _mm512_mask_permutexvar_epi16(m, _mm512_testn_epi16_mask(x, _mm512_set1_epi16(0x7800)),
+                                    _mm512_srli_epi16(x, 8), subnormal);
+  const __m512i past_largest = _mm512_set1_epi16(0x07f0 + (120 << 7));
+  m = _mm512_mask_mov_epi16(m, _mm512_cmpeq_epi16_mask(m, past_largest), _mm512_set1_epi16(0x7fc0));
+  // m, with the sign of x: (x & 0x8000) | m
+  return {_mm512_ternarylogic_epi32(x, _mm512_set1_epi16(static_cast<int16_t>(0x8000)), m, 0xea)};
+}
+static inline void load_fp8(const uint8_t* line, Pairs* first, Pairs* second) {
+  const __m512i x = _mm512_load_si512(line);
+  *first = fp8_high_bytes(_mm512_slli_epi16(x, 8));
+  *second = fp8_high_bytes(x);
 }
 static inline VecF dot_bf16(VecF acc, Pairs w, Pairs a) {
   asm("vdpbf16ps %2, %1, %0" : "+v"(acc.v) : "v"(w.v), "v"(a.v));

@@ -1,5 +1,12 @@
 // Sixteen floats as plain loops, for any x86-64. Included inside a tier's namespace; see simd.h.
 
+// Rows of activations of a GEMM call, and panels beside them.
+constexpr int kDenseRows = 4, kInt8Rows = 4, kGroupedRows = 4, kPanelsAtOnce = 2;
+constexpr int kRowsPerPass = 6;
+constexpr int vectors_per_pass(KvFormat format, int rows) {
+  return rows > 3 && (format == KvFormat::kInt8 || format == KvFormat::kFp8) ? 2 : 4;
+}
+
 struct VecF {
   float v[16];
 };
@@ -260,6 +267,14 @@ static inline Pairs splat_pair(const uint16_t* p) {
   Pairs r;
   OCTAVO_LANES r.v[i] = x;
   return r;
+}
+// Bytes of FP8 E4M3: of each lane the bytes 0 and 2 become a pair of bfloat16, 1 and 3 another.
+static inline void load_fp8(const uint8_t* line, Pairs* first, Pairs* second) {
+  OCTAVO_LANES {
+    const uint8_t* lane = line + 4 * i;
+    first->v[i] = e4m3_to_bf16(lane[0]) | static_cast<uint32_t>(e4m3_to_bf16(lane[2])) << 16;
+    second->v[i] = e4m3_to_bf16(lane[1]) | static_cast<uint32_t>(e4m3_to_bf16(lane[3])) << 16;
+  }
 }
 static inline VecF dot_bf16(VecF acc, Pairs w, Pairs a) {
   OCTAVO_LANES {

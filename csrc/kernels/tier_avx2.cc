@@ -5,6 +5,7 @@
 
 #include <immintrin.h>
 
+#include "kernels/fp8.h"
 #include "kernels/kernel_table.h"
 
 namespace octavo {
@@ -12,8 +13,11 @@ namespace {
 // clang-format off: the order matters
 #include "kernels/simd.h"
 #include "kernels/gemm_inl.h"
+#include "kernels/gemm_dense_inl.h"
+#include "kernels/gemm_int8_inl.h"
 #include "kernels/rows_inl.h"
 #include "kernels/attention_cache_inl.h"
+#include "kernels/attention_fp8_inl.h"
 #include "kernels/attention_inl.h"
 #include "kernels/peaks_inl.h"
 #include "kernels/table_inl.h"

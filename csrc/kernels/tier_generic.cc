@@ -3,6 +3,7 @@
 #define OCTAVO_TIER_GENERIC 1
 #define OCTAVO_TIER_NAME "generic"
 
+#include "kernels/fp8.h"
 #include "kernels/kernel_table.h"
 
 namespace octavo {
@@ -10,8 +11,11 @@ namespace {
 // clang-format off: the order matters
 #include "kernels/simd.h"
 #include "kernels/gemm_inl.h"
+#include "kernels/gemm_dense_inl.h"
+#include "kernels/gemm_int8_inl.h"
 #include "kernels/rows_inl.h"
 #include "kernels/attention_cache_inl.h"
+#include "kernels/attention_fp8_inl.h"
 #include "kernels/attention_inl.h"
 #include "kernels/peaks_inl.h"
 #include "kernels/table_inl.h"

@@ -1,4 +1,4 @@
-// Rows of activations in one of three forms.
+// Rows of activations in one of four forms.
 #ifndef OCTAVO_PLAN_ACTS_H_
 #define OCTAVO_PLAN_ACTS_H_
 
@@ -20,7 +20,7 @@ constexpr float kInnerOutlierShare = 0.8f;
 // Room for the largest step is made at load.
 class Acts {
  public:
-  // k: numbers in a row, a multiple of 32. outlier_share: see ActBuffer.
+  // k: numbers in a row, a multiple of 32. outlier_share: see ActBuffer; for kQ8.
   Acts(int64_t max_rows, int64_t k, ActFormat format, float outlier_share);
 
   ActFormat format() const { return format_; }

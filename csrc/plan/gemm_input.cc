@@ -9,7 +9,7 @@ void GemmInput::set_rows(int64_t begin, int64_t end) {
   if (begin == begin_ && end == end_) return;
   begin_ = begin;
   end_ = end;
-  if (acts_.format() == ActFormat::kQ8) collect();
+  if (has_outliers(acts_.format())) collect();
 }
 
 // Calls body(row, k, value) for all outliers of the chosen rows, row by row.
@@ -50,19 +50,21 @@ void GemmInput::multiply(const Linear& linear, int64_t tile_index, const Linear:
   const Linear::Tile& tile = linear.tile(tile_index);
   const GemmFn* gemm = kernels_.gemm[static_cast<int>(tile.format)];
   const ActView view = acts_.view();
-  const int64_t num_blocks = (end_ - begin_ + kMaxRows - 1) / kMaxRows;
+  // Blocks of rows as equal as they come: the kernels are at their best with many.
+  const int64_t num_rows = end_ - begin_, most = kernels_.max_rows(tile.format);
+  const int64_t num_blocks = (num_rows + most - 1) / most;
   const int64_t lines = next == nullptr ? 0 : tile_bytes(next->format, linear.padded_k()) / kLine;
   for (int64_t block = 0; block < num_blocks; ++block) {
-    const int64_t row = begin_ + block * kMaxRows;
+    const int64_t row = num_rows * block / num_blocks;
+    const int64_t rows = num_rows * (block + 1) / num_blocks - row;
     // The lines of the next tile are spread over the row blocks.
     const int64_t first = lines * block / num_blocks, last = lines * (block + 1) / num_blocks;
     Prefetches prefetches;
     if (next != nullptr) prefetches.tile = {next->data + first * kLine, last - first};
     prefetches.kv = feed_.take(KvFeed::kLinesPerGroup * acts_.k() / kGroup);
-    gemm[std::min<int64_t>(kMaxRows, end_ - row) - 1](view, row, tile.data, prefetches,
-                                                      out + (row - begin_) * kTileCols);
+    gemm[rows - 1](view, begin_ + row, tile.data, prefetches, out + row * kTileCols);
   }
-  if (acts_.format() == ActFormat::kQ8 && !lists_.columns.empty()) {
+  if (has_outliers(acts_.format()) && !lists_.columns.empty()) {
     kernels_.add_outliers[static_cast<int>(tile.format)](
         tile.data, lists_.columns.data(), static_cast<int64_t>(lists_.columns.size()),
         lists_.outliers.data(), out);

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "plan/quantize.h"
+
 namespace octavo {
 namespace {
 
@@ -15,17 +17,27 @@ void put_scales(uint8_t* line, int lane, const QuantGroup& g, int half, bool wit
   if (with_minimum) scales[kPanelCols + lane] = float_to_half(g.minimum[half]);
 }
 
-void pack_group(QuantType type, WeightFormat format, const uint8_t* row, int64_t index, int column,
-                uint8_t* tile) {
+// Group `index` of a file's row, or of the floats that it was decoded to, as the tile will hold it.
+QuantGroup group_for(WeightFormat format, QuantType type, const uint8_t* row, const float* values,
+                     int64_t index) {
+  if (is_float(type)) {
+    const float* x = values + index * kGroup;
+    return format == WeightFormat::kU4 ? quantize_u4(x) : quantize_s8(x);
+  }
   QuantGroup g = decode_group(type, row, index);
+  if (type == QuantType::kQ4_0) {
+    // q - 8 with a scale is u with the scale and a minimum of -8 scales, exact in fp16.
+    for (int i = 0; i < 32; ++i) g.q[i] = static_cast<int16_t>(g.q[i] + 8);
+    g.minimum[0] = g.minimum[1] = -8.0f * g.scale[0];
+  }
+  return g;
+}
+
+void pack_group(WeightFormat format, const QuantGroup& g, int64_t index, int column,
+                uint8_t* tile) {
   const int panel = column / kPanelCols, lane = column % kPanelCols;
   switch (format) {
     case WeightFormat::kU4: {
-      if (type == QuantType::kQ4_0) {
-        // q - 8 with a scale is u with the scale and a minimum of -8 scales, exact in fp16.
-        for (int i = 0; i < 32; ++i) g.q[i] = static_cast<int16_t>(g.q[i] + 8);
-        g.minimum[0] = g.minimum[1] = -8.0f * g.scale[0];
-      }
       uint8_t* lines = tile + index * record_bytes(format) + panel * 5 * kLine;
       for (int i = 0; i < 32; ++i) {
         const int shift = i % 8 < 4 ? 0 : 4;
@@ -63,7 +75,8 @@ void pack_group(QuantType type, WeightFormat format, const uint8_t* row, int64_t
     }
     case WeightFormat::kF32:
     case WeightFormat::kBf16:
-      return;  // packed by pack_floats
+    case WeightFormat::kI8:
+      return;  // packed by the row
   }
 }
 
@@ -77,6 +90,26 @@ void pack_floats(WeightFormat format, const float* values, int64_t k, int column
   for (int64_t i = 0; i < k; ++i) {
     out[i / 2 * 2 * kTileCols + 2 * column + i % 2] = float_to_bf16(values[i]);
   }
+}
+
+void pack_int8(const float* values, int64_t k, int64_t padded_k, int column, uint8_t* tile) {
+  std::vector<int8_t> q(padded_k);  // zeros beyond k
+  reinterpret_cast<float*>(tile)[column] = quantize_row_s8(values, k, q.data());
+  const int panel = column / kPanelCols, lane = column % kPanelCols;
+  uint8_t* lines = tile + header_bytes(WeightFormat::kI8) + panel * kLine + lane * 4;
+  for (int64_t i = 0; i < padded_k; ++i) {
+    lines[i / 4 * 2 * kLine + i % 4] = static_cast<uint8_t>(q[i] + 128);
+  }
+}
+
+bool is_float_tile(WeightFormat f) { return f == WeightFormat::kF32 || f == WeightFormat::kBf16; }
+
+bool can_hold(WeightFormat f, QuantType type) {
+  if (is_float_tile(f)) return true;
+  if (is_float(type)) {
+    return f == WeightFormat::kU4 || f == WeightFormat::kS8 || f == WeightFormat::kI8;
+  }
+  return packed_format(type) == f;
 }
 
 }  // namespace
@@ -114,6 +147,9 @@ Linear::Linear(int64_t k, const std::vector<WeightFormat>& formats, Arena* arena
     if (act_format(f) == ActFormat::kQ8 && k % kGroup != 0) {
       throw std::invalid_argument("quantized tiles need a multiple of 32 columns");
     }
+    if (f == WeightFormat::kI8 && k > kMaxInt8K) {
+      throw std::invalid_argument("int8 tiles take at most 131,072 columns");
+    }
     bytes += tile_bytes(f, padded_k_);
   }
   uint8_t* p = arena->allocate(bytes);
@@ -134,9 +170,7 @@ void Linear::pack(QuantType type, const uint8_t* rows, int64_t num_rows, const T
   for (int64_t r = 0; r < num_rows; ++r) {
     const int64_t t = tile_of(r);
     if (t < 0 || t >= num_tiles()) throw std::invalid_argument("rows beyond the last tile");
-    const WeightFormat f = tiles_[t].format;
-    const bool as_float = f == WeightFormat::kF32 || f == WeightFormat::kBf16;
-    if (!as_float && (is_float(type) || packed_format(type) != f)) {
+    if (!can_hold(tiles_[t].format, type)) {
       throw std::invalid_argument("a tile's format cannot hold this type");
     }
   }
@@ -146,20 +180,26 @@ void Linear::pack(QuantType type, const uint8_t* rows, int64_t num_rows, const T
     constexpr int64_t kBatch = 32;
     for (int64_t r0 = next.fetch_add(kBatch); r0 < num_rows; r0 = next.fetch_add(kBatch)) {
       for (int64_t r = r0; r < num_rows && r < r0 + kBatch; ++r) {
-        const Tile& t = tiles_[tile_of(r)];
         const int column = static_cast<int>(r % layout.rows_per_block % kTileCols);
-        const uint8_t* row = rows + r * stride;
-        if (t.format == WeightFormat::kF32 || t.format == WeightFormat::kBf16) {
-          dequantize_row(type, row, k_, values.data());
-          pack_floats(t.format, values.data(), k_, column, t.data);
-        } else {
-          for (int64_t g = 0; g < k_ / kGroup; ++g) {
-            pack_group(type, t.format, row, g, column, t.data);
-          }
-        }
+        pack_row(type, rows + r * stride, tiles_[tile_of(r)], column, values.data());
       }
     }
   });
+}
+
+void Linear::pack_row(QuantType type, const uint8_t* row, const Tile& tile, int column,
+                      float* values) const {
+  const bool by_row = is_float_tile(tile.format) || tile.format == WeightFormat::kI8;
+  if (by_row || is_float(type)) dequantize_row(type, row, k_, values);
+  if (tile.format == WeightFormat::kI8) {
+    pack_int8(values, k_, padded_k_, column, tile.data);
+  } else if (by_row) {
+    pack_floats(tile.format, values, k_, column, tile.data);
+  } else {
+    for (int64_t g = 0; g < k_ / kGroup; ++g) {
+      pack_group(tile.format, group_for(tile.format, type, row, values, g), g, column, tile.data);
+    }
+  }
 }
 
 }  // namespace octavo

@@ -32,7 +32,8 @@ class Linear {
   Linear(int64_t k, const std::vector<WeightFormat>& formats, Arena* arena);
 
   // Packs `num_rows` rows as they lie in a file. Tiles must have been given a format that can hold
-  // the type: its own packed form, kF32 or kBf16. Throws std::invalid_argument.
+  // the type: its own packed form, kF32 or kBf16; floats are also quantized to kI8, kU4 or kS8.
+  // Throws std::invalid_argument.
   void pack(QuantType type, const uint8_t* rows, int64_t num_rows, const TileLayout& layout,
             ThreadPool& pool);
 
@@ -48,6 +49,10 @@ class Linear {
   const Tile& tile(int64_t i) const { return tiles_[i]; }
 
  private:
+  // values: memory for k floats.
+  void pack_row(QuantType type, const uint8_t* row, const Tile& tile, int column,
+                float* values) const;
+
   int64_t k_;
   int64_t padded_k_;
   std::vector<Tile> tiles_;

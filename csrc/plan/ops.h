@@ -52,6 +52,9 @@ std::unique_ptr<Op> make_qkv(const OpContext& context, const QkvWeights& weights
 std::unique_ptr<Op> make_attention(const OpContext& context, int32_t layer, int32_t window,
                                    Acts* dst);
 
+// dst = src, float32 rows as int8 with one scale each.
+std::unique_ptr<Op> make_quantize(const OpContext& context, const Acts* src, Acts* dst);
+
 // x += src * linear + bias, or, for a layer that norms it first, branch = src * linear + bias.
 std::unique_ptr<Op> make_projection(const OpContext& context, const char* name,
                                     const Linear& linear, const FloatVector* bias, const Acts* src,

@@ -72,19 +72,31 @@ const FloatVector* Plan::vector_or_null(int number) const {
   return number < 0 ? nullptr : &vectors_.at(number);
 }
 
-Acts* Plan::acts_for(Role role, int reader) {
-  const Linear& linear = linears_.at(reader);
-  const auto key = std::make_pair(role, linear.acts());
+Acts* Plan::acts_of(Role role, int reader, ActFormat format) {
+  const auto key = std::make_pair(role, format);
   auto it = acts_.find(key);
   if (it == acts_.end()) {
+    const int64_t k = linears_.at(reader).padded_k();
     it = acts_
              .emplace(std::piecewise_construct, std::forward_as_tuple(key),
                       std::forward_as_tuple(
-                          context_.shape.max_tokens, linear.padded_k(), linear.acts(),
+                          context_.shape.max_tokens, k, format,
                           role == Role::kHidden ? kHiddenOutlierShare : kInnerOutlierShare))
              .first;
   }
   return &it->second;
+}
+
+template <class Make>
+void Plan::add_writer(Role role, int reader, Make make) {
+  Acts* acts = acts_for(role, reader);
+  if (acts->format() != ActFormat::kRowQ8) {
+    ops_.push_back(make(acts));
+    return;
+  }
+  Acts* floats = acts_of(role, reader, ActFormat::kF32);
+  ops_.push_back(make(floats));
+  ops_.push_back(make_quantize(context_, floats, acts));
 }
 
 void Plan::add_embed(int embedding, float multiplier) {
@@ -103,7 +115,8 @@ void Plan::add_qkv(int linear, int bias, int query_norm, int key_norm, int layer
 }
 
 void Plan::add_attention(int layer, int window, int reader) {
-  ops_.push_back(make_attention(context_, layer, window, acts_for(Role::kAttention, reader)));
+  add_writer(Role::kAttention, reader,
+             [&](Acts* dst) { return make_attention(context_, layer, window, dst); });
 }
 
 void Plan::add_output(int linear, int bias, bool to_branch) {
@@ -112,9 +125,10 @@ void Plan::add_output(int linear, int bias, bool to_branch) {
 }
 
 void Plan::add_gate_up(int linear, int bias, Activation activation, int reader) {
-  ops_.push_back(make_gate_up(context_, linears_.at(linear), vector_or_null(bias), activation,
-                              acts_for(Role::kHidden, linear),
-                              acts_for(Role::kIntermediate, reader)));
+  add_writer(Role::kIntermediate, reader, [&](Acts* dst) {
+    return make_gate_up(context_, linears_.at(linear), vector_or_null(bias), activation,
+                        acts_for(Role::kHidden, linear), dst);
+  });
 }
 
 void Plan::add_down(int linear, int bias, bool to_branch) {

@@ -57,7 +57,14 @@ class Plan {
  private:
   // Buffers of one role and form are shared by all layers: a barrier lies between any two uses.
   enum class Role { kHidden, kAttention, kIntermediate };
-  Acts* acts_for(Role role, int reader);
+  Acts* acts_for(Role role, int reader) {
+    return acts_of(role, reader, linears_.at(reader).acts());
+  }
+  Acts* acts_of(Role role, int reader, ActFormat format);
+  // Adds an op that writes activations piece by piece, made by make(acts); what is quantized by
+  // whole rows passes through floats.
+  template <class Make>
+  void add_writer(Role role, int reader, Make make);
   const FloatVector* vector_or_null(int number) const;
   void run_op(Op& op, Worker& worker);
   void start_head(int32_t first_row);

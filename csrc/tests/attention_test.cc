@@ -8,14 +8,16 @@
 namespace octavo::test {
 namespace {
 
-constexpr KvFormat kFormats[] = {KvFormat::kF32, KvFormat::kBf16, KvFormat::kInt8};
+constexpr KvFormat kFormats[] = {KvFormat::kF32, KvFormat::kBf16, KvFormat::kInt8, KvFormat::kFp8};
+
+bool in_bf16(KvFormat format) { return format == KvFormat::kBf16 || format == KvFormat::kFp8; }
 constexpr int32_t kHeads = 2, kHead = 1;
 constexpr double kLn2 = 0.6931471805599453;
 
 // A query as the kernel multiplies it: in the form of the cache.
 std::vector<double> query_in_cache_form(const float* q, int32_t dim, KvFormat format) {
   std::vector<double> out(q, q + dim);
-  if (format == KvFormat::kBf16) {
+  if (in_bf16(format)) {
     for (int32_t i = 0; i < dim; ++i) out[i] = bf16_value(float_to_bf16(q[i]));
   } else if (format == KvFormat::kInt8) {
     float top = 0.0f;
@@ -67,8 +69,8 @@ Expected expected(const PagedSequence& s, const float* query, int32_t position, 
   const double steps = position / kKeysPerTile + 2 * (position / kKeysPerSplit) + 3;
   for (int32_t t = 0; t < n; ++t) {
     const double range = (largest - score[t]) + (largest - lowest) * (steps > 3 ? 2 : 0);
-    error[t] = kLn2 * (error[t] + kUnit * range) + steps * 0x1p-22 +
-               (format == KvFormat::kBf16 ? 0x1p-8 : 0.0);
+    error[t] =
+        kLn2 * (error[t] + kUnit * range) + steps * 0x1p-22 + (in_bf16(format) ? 0x1p-8 : 0.0);
     weight[t] = std::exp2(score[t] - largest);
     total += weight[t];
   }
@@ -156,9 +158,10 @@ TEST(the_cache_holds_keys_and_values_in_their_place) {
                 const PagedSequence::Cached c = s.cached(is_value, t, h, i);
                 const double half_step = (0.5 + 127 * gamma_n(4)) * top / 127.0f;
                 const bool right =
-                    format == KvFormat::kF32 ? c.value == x[i]
-                    : format == KvFormat::kBf16
-                        ? c.value == bf16_value(float_to_bf16(x[i]))
+                    format == KvFormat::kF32    ? c.value == x[i]
+                    : format == KvFormat::kBf16 ? c.value == bf16_value(float_to_bf16(x[i]))
+                    : format == KvFormat::kFp8
+                        ? c.value == bf16_value(e4m3_to_bf16(float_to_e4m3(x[i])))
                         : std::fabs(c.value - x[i]) <= half_step && c.step == top / 127.0f;
                 CHECK(right, "format %d block %d token %ld number %d: %g is held as %g",
                       static_cast<int>(format), block, t, i, static_cast<double>(x[i]), c.value);

@@ -64,7 +64,8 @@ struct PackedWeight {
 };
 PackedWeight packed_weight(const Linear::Tile& tile, int64_t k, int column) {
   const int panel = column / kPanelCols, lane = column % kPanelCols;
-  const uint8_t* record = tile.data + k / record_k(tile.format) * record_bytes(tile.format);
+  const uint8_t* record =
+      tile.data + header_bytes(tile.format) + k / record_k(tile.format) * record_bytes(tile.format);
   const int i = static_cast<int>(k % record_k(tile.format));
   auto half = [](const uint8_t* line, int index) {
     uint16_t bits;
@@ -99,6 +100,11 @@ PackedWeight packed_weight(const Linear::Tile& tile, int64_t k, int column) {
       const int u = record[(panel * lines + i / 4) * kLine + lane * 4 + i % 4];
       return {(u - 128) * half(record + 2 * lines * kLine + panel * 32, lane), 0.0};
     }
+    case WeightFormat::kI8: {
+      float scale;
+      std::memcpy(&scale, tile.data + 4 * column, 4);
+      return {(record[panel * kLine + lane * 4 + i] - 128) * static_cast<double>(scale), 0.0};
+    }
   }
   return {};
 }
@@ -121,6 +127,8 @@ double roundings(WeightFormat format, int64_t k, int64_t outliers) {
       return static_cast<double>(k / 32 + outliers) + 3;
     case WeightFormat::kS8x16:
       return static_cast<double>(k / 16 + outliers) + 3;
+    case WeightFormat::kI8:  // the whole sum is one integer
+      return static_cast<double>(outliers) + 3;
   }
   return 0.0;
 }
@@ -150,13 +158,14 @@ struct Problem {
     if (acts.format() == ActFormat::kF32) return v.f32[row * v.k + i];
     if (acts.format() == ActFormat::kBf16) return bf16_value(v.bf16[row * v.k + i]);
     const int64_t chunk = (row * v.k + i) / 32;
+    const float scale = v.scale[acts.format() == ActFormat::kRowQ8 ? row : chunk];
     const ActBuffer& b = acts.buffer();
     if (i % 32 == b.outlier_at[chunk]) return b.outlier[chunk];
-    return static_cast<double>(v.q[row * v.k + i]) * v.scale[chunk];
+    return static_cast<double>(v.q[row * v.k + i]) * scale;
   }
 
   int64_t outliers(int64_t row) const {
-    if (acts.format() != ActFormat::kQ8) return 0;
+    if (!has_outliers(acts.format())) return 0;
     const uint8_t* first = acts.buffer().outlier_at + acts.chunk(row, 0);
     return acts.k() / kGroup - std::count(first, first + acts.k() / kGroup, kNoOutlier);
   }
@@ -168,7 +177,11 @@ struct Problem {
     for (int64_t i = chunk * kGroup; i < chunk * kGroup + acts.k(); ++i) {
       if (acts.format() == ActFormat::kF32) b.f32[i] = NAN;
       if (acts.format() == ActFormat::kBf16) b.bf16[i] = 0x7fff;
-      if (acts.format() == ActFormat::kQ8) b.q[i] = -128;
+      if (has_outliers(acts.format())) b.q[i] = -128;
+    }
+    if (acts.format() == ActFormat::kRowQ8) {
+      b.scale[row] = NAN;
+      b.row_sum[row] = 1 << 30;
     }
     for (int64_t c = chunk; acts.format() == ActFormat::kQ8 && c < chunk + acts.k() / kGroup; ++c) {
       b.scale[c] = b.sum[c] = b.outlier[c] = NAN;
@@ -216,7 +229,7 @@ void check_against_double(const Problem& p, int64_t tile, int64_t row, const flo
 }
 
 void check_problem(QuantType type, WeightFormat format, int64_t n, int64_t k, uint32_t seed) {
-  constexpr int64_t kRows = 9;  // two whole calls of the kernels and one row
+  constexpr int64_t kRows = 9;  // more than any kernel takes at once
   Problem p(type, format, n, k, kRows, seed);
   for (int64_t tile = 0; tile < p.linear.num_tiles(); ++tile) {
     std::vector<std::vector<float>> alone;
@@ -260,7 +273,13 @@ TEST(gemm_equals_double_sums_in_every_format) {
       if (row_bytes(type, k) > 0) check_problem(type, packed_format(type), 1, k, ++seed);
     }
   }
-  for (int64_t k : {1, 2, 17, 31, 33, 48, 63, 100}) {  // not whole groups: floats only
+  for (int64_t k : {256, 512}) {  // quantized when they are packed
+    check_problem(QuantType::kBF16, WeightFormat::kU4, 33, k, ++seed);
+    check_problem(QuantType::kF16, WeightFormat::kS8, 33, k, ++seed);
+    check_problem(QuantType::kBF16, WeightFormat::kI8, 70, k, ++seed);
+  }
+  for (int64_t k : {1, 2, 17, 31, 33, 48, 63, 100}) {  // not whole groups
+    check_problem(QuantType::kF32, WeightFormat::kI8, 37, k, ++seed);
     check_problem(QuantType::kF32, WeightFormat::kF32, 5, k, ++seed);
     check_problem(QuantType::kF32, WeightFormat::kBf16, 37, k, ++seed);
   }

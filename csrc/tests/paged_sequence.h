@@ -7,6 +7,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "kernels/fp8.h"
 #include "kernels/kernel_table.h"
 #include "plan/quant_blocks.h"
 #include "tests/check.h"
@@ -86,6 +87,13 @@ struct PagedSequence {
             is_value ? d * b + (slot / 2 * d + i) * 2 + slot % 2 : (i / 2 * b + slot) * 2 + i % 2;
         std::memcpy(&x, base + 2 * at, 2);
         return {bf16_value(x), 0.0};
+      }
+      case KvFormat::kFp8: {  // keys [D/4][B][4], values [B/4][D][4]; of four the order is 0, 2, 1,
+                              // 3
+        auto byte = [](int64_t j) { return j % 2 * 2 + j / 2; };
+        const int64_t at = is_value ? d * b + (slot / 4 * d + i) * 4 + byte(slot % 4)
+                                    : (i / 4 * b + slot) * 4 + byte(i % 4);
+        return {bf16_value(e4m3_to_bf16(base[at])), 0.0};
       }
       case KvFormat::kInt8: {  // keys [D/4][B][4] + 128, values [B/4][D][4], a float for each key
                                // and value

@@ -17,7 +17,7 @@ constexpr int32_t kVocab = 70, kHidden = 64, kHeads = 6, kKvHeads = 2, kDim = 32
 struct Settings {
   int threads = 1;
   int32_t block = 16;
-  bool floats = false;  // float32 weights, or Q8_0
+  WeightFormat format = WeightFormat::kS8;
   KvFormat cache = KvFormat::kBf16;
 };
 
@@ -40,9 +40,8 @@ std::unique_ptr<Plan> build(const Settings& s) {
   auto plan = std::make_unique<Plan>(shape, *kernels(), s.threads);
   Random random(42);
   auto matrix = [&](int64_t rows, int64_t k, int64_t rows_per_block, int64_t turns) {
-    const WeightFormat format = s.floats ? WeightFormat::kF32 : WeightFormat::kS8;
     const int64_t tiles = (rows + 31) / 32 * turns;
-    const int linear = plan->add_linear(k, std::vector<WeightFormat>(tiles, format));
+    const int linear = plan->add_linear(k, std::vector<WeightFormat>(tiles, s.format));
     for (int64_t turn = 0; turn < turns; ++turn) {
       std::vector<uint8_t> bytes(rows * row_bytes(QuantType::kQ8_0, k));
       for (int64_t b = 0; b < static_cast<int64_t>(bytes.size()); b += 34) {
@@ -51,8 +50,15 @@ std::unique_ptr<Plan> build(const Settings& s) {
         for (int i = 0; i < 32; ++i)
           bytes[b + 2 + i] = static_cast<uint8_t>(integer(random, 0, 255));
       }
-      plan->pack(linear, QuantType::kQ8_0, bytes.data(), rows,
-                 {rows_per_block, turn, (rows_per_block + 31) / 32, turns});
+      const TileLayout layout{rows_per_block, turn, (rows_per_block + 31) / 32, turns};
+      if (s.format == WeightFormat::kI8) {  // made from floats only
+        std::vector<float> values(rows * k);
+        dequantize_row(QuantType::kQ8_0, bytes.data(), rows * k, values.data());
+        plan->pack(linear, QuantType::kF32, reinterpret_cast<const uint8_t*>(values.data()), rows,
+                   layout);
+      } else {
+        plan->pack(linear, QuantType::kQ8_0, bytes.data(), rows, layout);
+      }
     }
     return linear;
   };
@@ -144,22 +150,25 @@ std::vector<std::vector<Part>> chunks_of(int32_t sequence, int32_t chunk) {
 }  // namespace
 
 TEST(a_sequence_s_bits_do_not_depend_on_anything_around_it) {
-  const std::pair<bool, KvFormat> modes[] = {
-      {true, KvFormat::kF32}, {false, KvFormat::kBf16}, {false, KvFormat::kInt8}};
-  for (const auto& [floats_of_mode, cache_of_mode] : modes) {
-    const bool floats = floats_of_mode;  // lambdas cannot take structured bindings
+  const std::pair<WeightFormat, KvFormat> modes[] = {{WeightFormat::kF32, KvFormat::kF32},
+                                                     {WeightFormat::kS8, KvFormat::kBf16},
+                                                     {WeightFormat::kS8, KvFormat::kInt8},
+                                                     {WeightFormat::kI8, KvFormat::kFp8}};
+  for (const auto& [format_of_mode, cache_of_mode] : modes) {
+    const WeightFormat format = format_of_mode;  // lambdas cannot take structured bindings
     const KvFormat cache = cache_of_mode;
-    const auto plain = build({1, 16, floats, cache});
+    const auto plain = build({1, 16, format, cache});
     const std::vector<float> wanted = run(*plain, chunks_of(0, 300), 1)[0];
     auto check = [&](const std::vector<float>& got, const char* what, int32_t number) {
       CHECK(got.size() == wanted.size() && same_bits(got.data(), wanted.data(), wanted.size()),
-            "floats %d, cache %d, %s %d", floats, static_cast<int>(cache), what, number);
+            "format %d, cache %d, %s %d", static_cast<int>(format), static_cast<int>(cache), what,
+            number);
     };
     for (int32_t chunk : {1, 7, 32}) check(run(*plain, chunks_of(0, chunk), 1)[0], "chunk", chunk);
     for (int32_t block : {32, 64, 128}) {
-      check(run(*build({1, block, floats, cache}), chunks_of(0, 50), 1)[0], "block size", block);
+      check(run(*build({1, block, format, cache}), chunks_of(0, 50), 1)[0], "block size", block);
     }
-    const auto parallel = build({3, 16, floats, cache});
+    const auto parallel = build({3, 16, format, cache});
     check(run(*parallel, chunks_of(0, 300), 1)[0], "threads", 3);
     std::vector<std::vector<Part>> mixed;
     for (int32_t first = 0; first < 300; first += 30) {
@@ -170,7 +179,7 @@ TEST(a_sequence_s_bits_do_not_depend_on_anything_around_it) {
 }
 
 TEST(greedy_without_logits_is_the_argmax_of_the_logits) {
-  const auto plan = build({2, 16, false, KvFormat::kBf16});
+  const auto plan = build({2, 16, WeightFormat::kS8, KvFormat::kBf16});
   const std::vector<float> logits = run(*plan, chunks_of(0, 300), 1)[0];
   std::vector<int32_t> table(19);
   std::iota(table.begin(), table.end(), 0);
@@ -213,7 +222,7 @@ TEST(greedy_without_logits_is_the_argmax_of_the_logits) {
 namespace {
 
 void check_copied_blocks(KvFormat cache) {
-  const auto plan = build({2, 16, false, cache});
+  const auto plan = build({2, 16, WeightFormat::kS8, cache});
   const std::vector<float> whole = run(*plan, chunks_of(0, 300), 1)[0];
   // Blocks 0.. hold 290 tokens; copy them all to others, then go on from the copies.
   std::vector<int32_t> originals(19), copies(19);
@@ -251,7 +260,7 @@ void check_copied_blocks(KvFormat cache) {
 }  // namespace
 
 TEST(copied_blocks_serve_as_the_originals) {
-  for (KvFormat cache : {KvFormat::kF32, KvFormat::kBf16, KvFormat::kInt8})
+  for (KvFormat cache : {KvFormat::kF32, KvFormat::kBf16, KvFormat::kInt8, KvFormat::kFp8})
     check_copied_blocks(cache);
 }
 

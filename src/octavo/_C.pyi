@@ -23,6 +23,8 @@ class WeightFormat(enum.Enum):
 
     U8 = 5
 
+    I8 = 6
+
 class ActFormat(enum.Enum):
     """Numbers that are multiplied with the weights."""
 
@@ -40,6 +42,8 @@ class KvFormat(enum.Enum):
     BF16 = 1
 
     INT8 = 2
+
+    FP8 = 3
 
 class Activation(enum.Enum):
     """The function on the gate half of the feed-forward layer."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         SchedulingPolicy,
         ServerConfig,
     )
+    from octavo.core.beam_search import BeamSearchParams
     from octavo.core.sampling_params import SamplingParams
     from octavo.errors import OctavoError, UserError
     from octavo.llm import LLM
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = [
     "LLM",
     "Backend",
+    "BeamSearchParams",
     "CacheConfig",
     "CompletionOutput",
     "EngineConfig",
@@ -51,6 +53,7 @@ _MODULES = {
         "SchedulingPolicy",
         "ServerConfig",
     ),
+    "octavo.core.beam_search": ("BeamSearchParams",),
     "octavo.core.sampling_params": ("SamplingParams",),
     "octavo.errors": ("OctavoError", "UserError"),
     "octavo.llm": ("LLM",),

@@ -12,7 +12,8 @@ BLOCK_SIZES = (16, 32, 64, 128)
 
 MAX_PORT = 65535
 DTYPES = ("auto", "float32", "float", "bfloat16")
-KV_CACHE_DTYPES = ("auto", "float32", "bfloat16", "int8")
+QUANTIZATIONS = ("int8", "int4")
+KV_CACHE_DTYPES = ("auto", "float32", "bfloat16", "int8", "fp8", "fp8_e4m3")
 DEFAULT_MODEL = "smollm2"
 
 E = TypeVar("E", bound=Enum)
@@ -46,9 +47,13 @@ class ModelConfig:
     """auto keeps quantized weights quantized; float32 is exact; bfloat16 rounds weights and activations."""
     max_model_len: int | None = None
     """Longest sequence in tokens; None: what the model allows and the block pool can hold."""
+    quantization: str | None = None
+    """Quantize float weights when they are loaded: int8 with a scale for each output, int4 with one for 32 inputs."""
 
     def __post_init__(self) -> None:
         _one_of("dtype", self.dtype, DTYPES)
+        if self.quantization is not None:
+            _one_of("quantization", self.quantization, QUANTIZATIONS)
         _at_least("max_model_len", self.max_model_len, 1)
 
 
@@ -63,7 +68,9 @@ class CacheConfig:
     kv_cache_memory_bytes: int | None = None
     """Bytes of the pool; None: from the memory that is available."""
     kv_cache_dtype: str = "auto"
-    """auto is float32 with dtype float32, else bfloat16; int8 has a scale for each token and head."""
+    """auto is float32 with dtype float32, else bfloat16; int8 has a scale for each token and head; fp8 is E4M3."""
+    prefix_caching: bool = True
+    """Keep blocks for requests that begin alike, until others need them."""
 
     def __post_init__(self) -> None:
         _one_of("block_size", self.block_size, BLOCK_SIZES)
@@ -186,6 +193,8 @@ class ServerConfig:
     """Longest list of prompts in one request."""
     allowed_origins: tuple[str, ...] = ()
     """Origins that browsers may call from (CORS)."""
+    salt_cache_by_api_key: bool = False
+    """Only requests with the same API key share prefixes: how long one takes tells nobody else what it begins with."""
     log_requests: bool = False
     """One line per request, never with its text."""
 

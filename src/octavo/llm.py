@@ -17,14 +17,16 @@ from octavo.config import (
     SpeculationConfig,
     choice_of,
 )
+from octavo.core.beam_search import BeamSearch, BeamSearchParams
 from octavo.core.sampling_params import SamplingParams
-from octavo.engine.build import BuiltEngine, build_engine
+from octavo.engine.build import build_engine
 from octavo.engine.messages import EngineStats, Ready
 from octavo.engine.metrics import engine_metrics
 from octavo.engine.seeds import SeedSource
 from octavo.errors import EngineDeadError, TemplateError, UnsupportedParameterError
 from octavo.offline.arguments import check_other_arguments, default_sampling_params
 from octavo.offline.batch import Batch, BatchRequest
+from octavo.offline.beams import BeamBatch, beam_search_output
 from octavo.offline.prompts import (
     ParsedPrompt,
     Prompts,
@@ -33,7 +35,7 @@ from octavo.offline.prompts import (
     parse_prompt,
     split_prompts,
 )
-from octavo.outputs import Metric, RequestOutput
+from octavo.outputs import BeamSearchOutput, Metric, RequestOutput
 from octavo.text.bad_words import with_bad_words
 from octavo.text.chat_template import ChatTemplate, load_chat_template
 from octavo.text.tokenizer import Tokenizer, load_tokenizer
@@ -66,10 +68,12 @@ class LLM:
         num_gpu_blocks_override: int | None = None,
         kv_cache_memory_bytes: int | None = None,
         kv_cache_dtype: str = "auto",
+        enable_prefix_caching: bool | None = None,
         max_num_batched_tokens: int = 2048,
         max_num_seqs: int | None = None,
         scheduling_policy: str = "fcfs",
         max_logprobs: int = 20,
+        quantization: str | None = None,
         generation_config: str = "auto",
         override_generation_config: Mapping[str, Any] | None = None,
         chat_template: str | None = None,
@@ -81,19 +85,17 @@ class LLM:
     ) -> None:
         check_other_arguments(others, LLM.__init__.__kwdefaults__ or {})
         config = EngineConfig(
-            model=ModelConfig(str(model), tokenizer, revision, dtype, max_model_len),
+            model=_model_config(model, tokenizer, revision, dtype, max_model_len, quantization),
             cache=CacheConfig(
-                block_size, num_gpu_blocks_override, kv_cache_memory_bytes, kv_cache_dtype
+                block_size, num_gpu_blocks_override, kv_cache_memory_bytes, kv_cache_dtype, enable_prefix_caching is not False,
             ),
             scheduler=_scheduler_config(max_num_batched_tokens, max_num_seqs, scheduling_policy),
             speculation=speculation,
             speculative_config=_speculation_config(speculative_config),
             backend=choice_of(Backend, "backend", backend),
-            num_threads=num_threads,
-            seed=seed,
-            max_logprobs=max_logprobs,
-        )
-        self._built: BuiltEngine = build_engine(config)
+            num_threads=num_threads, seed=seed, max_logprobs=max_logprobs,
+        )  # fmt: skip
+        self._built, self._lock = build_engine(config), threading.Lock()
         path = self._built.model.path
         self._tokenizer = load_tokenizer(path if tokenizer is None else Path(tokenizer))
         self._chat_template = load_chat_template(path, chat_template, self._tokenizer)
@@ -101,7 +103,6 @@ class LLM:
             generation_config, override_generation_config, self._built.model.generation.sampling
         )
         self._seeds, self._num_requests = SeedSource(seed), 0
-        self._lock = threading.Lock()
         self._ended: str | None = None
 
     def generate(
@@ -125,6 +126,38 @@ class LLM:
             with naming_prompt(index if is_list else None):
                 parsed.append(parse_prompt(prompt, self._tokenizer))
         return self._run(parsed, sampling_params, use_tqdm, priority)
+
+    def beam_search(
+        self,
+        prompts: Prompts,
+        params: BeamSearchParams,
+        lora_request: None = None,
+    ) -> list[BeamSearchOutput]:
+        """The most likely answers to each prompt, as far as a search along `beam_width` beams finds them.
+
+        One result for each prompt, in order. Raises the UserError of the first prompt that cannot run; then none runs.
+        """
+        _refuse_lora(lora_request)
+        singles, is_list = split_prompts(prompts)
+        parsed: list[ParsedPrompt] = []
+        for index, prompt in enumerate(singles):
+            with naming_prompt(index if is_list else None):
+                parsed.append(parse_prompt(prompt, self._tokenizer))
+        ready, ends = self._built.ready, self._built.model.generation.end_token_ids
+        searches = [
+            BeamSearch(
+                params, ends, min(params.max_tokens, ready.max_model_len - len(prompt.token_ids))
+            )
+            for prompt in parsed
+        ]
+        with self._lock:
+            if self._ended is not None:
+                raise EngineDeadError(self._ended)
+            BeamBatch(self._built.engine, ready.vocab_size).run(parsed, searches)
+        return [
+            beam_search_output(prompt, search, self._tokenizer)
+            for prompt, search in zip(parsed, searches, strict=True)
+        ]
 
     def chat(
         self,
@@ -160,6 +193,11 @@ class LLM:
                 prompt = parse_prompt(token_ids, self._tokenizer)
                 parsed.append(ParsedPrompt(text, prompt.token_ids))
         return self._run(parsed, sampling_params, use_tqdm, None)
+
+    def reset_prefix_cache(self) -> bool:
+        """Forget the beginnings of all prompts and answers so far. Returns whether nothing is left."""
+        with self._lock:
+            return self._built.engine.reset_prefix_cache()
 
     def get_tokenizer(self) -> Tokenizer:
         """The tokenizer."""
@@ -249,6 +287,19 @@ class LLM:
             self._seeds.next(params.seed),
             priority,
         )
+
+
+def _model_config(
+    model: str | Path,
+    tokenizer: str | None,
+    revision: str | None,
+    dtype: str,
+    max_model_len: int | None,
+    quantization: str | None,
+) -> ModelConfig:
+    """vLLM's "gguf" is what the file has: nothing to do."""
+    made = None if quantization == "gguf" else quantization
+    return ModelConfig(str(model), tokenizer, revision, dtype, max_model_len, made)
 
 
 def _scheduler_config(

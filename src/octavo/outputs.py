@@ -62,6 +62,32 @@ class RequestOutput:
 
 
 @dataclass(frozen=True, slots=True)
+class BeamSearchSequence:
+    """One beam that has ended."""
+
+    tokens: list[int]
+    """Of prompt and answer, with the end token."""
+    text: str
+    """Of both."""
+    cum_logprob: float
+    """Sum over the tokens of the answer."""
+    score: float
+    """`cum_logprob` with the length penalty: what beams are ordered by."""
+    finish_reason: str
+    """stop | length"""
+    stop_reason: int | None = None
+    """Always None: only end tokens of the model end a beam."""
+
+
+@dataclass(frozen=True, slots=True)
+class BeamSearchOutput:
+    """What became of one prompt."""
+
+    sequences: list[BeamSearchSequence]
+    """`beam_width` of them, best first."""
+
+
+@dataclass(frozen=True, slots=True)
 class Metric:
     """A number that the engine counts, under the name that a Prometheus endpoint gives it."""
 

@@ -32,7 +32,7 @@ def resolve_or_advise(config: EngineConfig, facts_of: FactsOf, machine: Machine)
 
 def needs(config: EngineConfig, facts: ModelFacts, machine: Machine) -> str:
     """One line of what there is and what is needed before the first page."""
-    dtype, _ = resolve_dtypes(config)
+    dtype, _ = resolve_dtypes(config, facts, untold)
     threads = config.num_threads or machine.num_threads
     return (
         f"Available {machine.memory_available / GIB:.2f} GiB of {machine.memory_total / GIB:.2f}; "
@@ -58,6 +58,7 @@ def serve_command(config: EngineConfig, given: EngineConfig | None = None) -> st
     usual = EngineConfig()
     flags = [
         ("--dtype", config.model.dtype, usual.model.dtype),
+        ("--quantization", config.model.quantization, None),
         ("--kv-cache-dtype", config.cache.kv_cache_dtype, usual.cache.kv_cache_dtype),
         ("--max-model-len", config.model.max_model_len, None),
         ("--block-size", config.cache.block_size, usual.cache.block_size),

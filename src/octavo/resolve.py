@@ -34,9 +34,11 @@ class ModelFacts:
     block_bytes: Mapping[str, int]
     """Bytes of one block, for each kv_cache_dtype."""
     weight_bytes: Mapping[str, int]
-    """Bytes of the weights in memory, for each dtype."""
+    """Bytes of the weights in memory, for each dtype and quantization."""
     scratch_bytes: Callable[[int], int]
     """Bytes of scratch memory for a number of threads."""
+    quantized_types: tuple[str, ...] = ()
+    """Formats of the weights that the checkpoint holds quantized."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +69,10 @@ class ResolvedConfig:
 
     backend: Backend
     dtype: str
-    """auto | float32 | bfloat16; auto is a mode of its own: quantized weights stay quantized."""
+    """auto | float32 | bfloat16 | int8 | int4: how weights are held. auto is a mode of its own: quantized weights
+    stay quantized; int8 and int4 are what `quantization` asked for."""
     kv_cache_dtype: str
-    """float32 | bfloat16 | int8"""
+    """float32 | bfloat16 | int8 | fp8"""
     num_threads: int
     block_size: int
     num_blocks: int
@@ -79,6 +82,7 @@ class ResolvedConfig:
     max_num_queued_reqs: int
     policy: SchedulingPolicy
     max_logprobs: int
+    prefix_caching: bool
     speculation: SpeculationConfig | None
     """None: off."""
     memory: MemoryPlan
@@ -88,7 +92,7 @@ def resolve(
     config: EngineConfig, facts: ModelFacts, machine: Machine, log: logging.Logger = logger
 ) -> ResolvedConfig:
     """Decide what the user left open, and tell `log`. Raises ConfigError for settings that this model or machine cannot hold."""
-    dtype, kv_cache_dtype = resolve_dtypes(config, log)
+    dtype, kv_cache_dtype = resolve_dtypes(config, facts, log)
     num_threads = _resolve_threads(config.num_threads, machine, log)
     sequence_blocks = -(-facts.max_position_embeddings // config.cache.block_size)
     memory = _plan_memory(
@@ -117,15 +121,22 @@ def resolve(
         max_num_queued_reqs=config.scheduler.max_num_queued_reqs,
         policy=config.scheduler.policy,
         max_logprobs=config.max_logprobs,
+        prefix_caching=config.cache.prefix_caching,
         speculation=_resolve_speculation(config, log),
         memory=memory,
     )
 
 
-def resolve_dtypes(config: EngineConfig, log: logging.Logger = logger) -> tuple[str, str]:
-    """Formats of weights and cache. Raises ConfigError for what the backend does not have."""
+def resolve_dtypes(
+    config: EngineConfig, facts: ModelFacts, log: logging.Logger = logger
+) -> tuple[str, str]:
+    """Formats of weights and cache. Raises ConfigError for what model or backend do not have."""
     dtype = "float32" if config.model.dtype == "float" else config.model.dtype
     kv_cache_dtype = config.cache.kv_cache_dtype
+    if kv_cache_dtype == "fp8_e4m3":
+        kv_cache_dtype = "fp8"
+    if config.model.quantization is not None:
+        dtype = _resolve_quantization(config.model.quantization, dtype, facts)
     if config.backend is Backend.REFERENCE:
         for name, value in (("dtype", dtype), ("kv_cache_dtype", kv_cache_dtype)):
             if value not in ("auto", "float32"):
@@ -136,6 +147,20 @@ def resolve_dtypes(config: EngineConfig, log: logging.Logger = logger) -> tuple[
     log.debug("dtype: %s (given: %s)", dtype, config.model.dtype)
     log.debug("kv_cache_dtype: %s (given: %s)", kv_cache_dtype, config.cache.kv_cache_dtype)
     return dtype, kv_cache_dtype
+
+
+def _resolve_quantization(quantization: str, dtype: str, facts: ModelFacts) -> str:
+    if dtype != "auto":
+        raise ConfigError(
+            "quantization and dtype both say how weights are held: give one; "
+            f"given: {quantization} and {dtype}"
+        )
+    if facts.quantized_types:
+        raise ConfigError(
+            f"quantization {quantization} is made from F32, F16 or BF16 weights; "
+            f"this checkpoint is quantized already: {', '.join(facts.quantized_types)}"
+        )
+    return quantization
 
 
 def _resolve_speculation(config: EngineConfig, log: logging.Logger) -> SpeculationConfig | None:

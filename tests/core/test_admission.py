@@ -4,10 +4,17 @@ from array import array
 
 import pytest
 
-from octavo.core.admission import Limits, Shortage, check_request, shortage_of, tokens_left_for
+from octavo.core.admission import (
+    Demand,
+    Limits,
+    Shortage,
+    check_request,
+    shortage_of,
+    tokens_left_for,
+)
 from octavo.core.block_tables import BlockTables
 from octavo.core.request import Request
-from octavo.core.sequence import Rank, Sequence
+from octavo.core.sequence import Rank, RankedSequences, Sequence
 from octavo.errors import (
     CapacityError,
     ContextLengthError,
@@ -137,5 +144,9 @@ def test_decoding_sequences_and_better_ranks_go_first_in_the_budget() -> None:
         running(tables, 1, known=20, computed=16, priority=0),
         running(tables, 2, known=30, computed=16, priority=1),
     ]
-    assert tokens_left_for(sequence(3, 5, priority=0), members, LIMITS) == 32 - 1 - 4
-    assert tokens_left_for(sequence(3, 5, priority=1), members, LIMITS) == 32 - 1 - 4 - 14
+    ranked = RankedSequences()
+    for member in members:
+        ranked.add(member)
+    demand = Demand.of(ranked)
+    for priority, left in ((0, 32 - 1 - 4), (1, 32 - 1 - 4 - 14)):
+        assert tokens_left_for(sequence(3, 5, priority=priority), ranked, demand, LIMITS) == left

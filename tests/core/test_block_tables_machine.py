@@ -1,4 +1,10 @@
-"""Any order of allocations, forks and frees, against memory in which every sequence must find its own tokens."""
+"""Any order of allocations, forks, hits, publications and frees, against memory in which every sequence must find its own.
+
+A slot of that memory holds all tokens up to its own, as keys and values depend on them: a block that was reused
+for another beginning, evicted while it was held, or written while it was shared is found out.
+"""
+
+from array import array
 
 import pytest
 from hypothesis import settings
@@ -13,19 +19,33 @@ from hypothesis.stateful import (
 )
 
 from octavo.core.block_tables import BlockTables, OutOfBlocksError
-from octavo.core.step import SeqId
+from octavo.core.prefix_cache import PrefixChain
+from octavo.core.step import BlockCopy, SeqId
+
+tokens_of = st.lists(st.integers(0, 1), min_size=1, max_size=9)
+"""Of two kinds, so that beginnings are often equal."""
+
+
+class Known:
+    """What a sequence has computed."""
+
+    def __init__(self, chain: PrefixChain, tokens: list[int]) -> None:
+        self.chain = chain
+        self.tokens = tokens
+
+    def ids(self) -> "array[int]":
+        return array("i", self.tokens)
 
 
 class TablesMachine(RuleBasedStateMachine):
-    """Each sequence writes unique tokens into its blocks; `known` remembers which."""
+    """`known` remembers the tokens of each sequence, `memory` what was written where."""
 
     @initialize(num_blocks=st.integers(1, 40), block_size=st.integers(1, 5))
     def open(self, num_blocks: int, block_size: int) -> None:
         self.tables = BlockTables(num_blocks, block_size)
-        self.memory = [[-1] * block_size for _ in range(num_blocks)]
-        self.known: dict[SeqId, list[int]] = {}
+        self.memory: list[list[object]] = [[None] * block_size for _ in range(num_blocks)]
+        self.known: dict[SeqId, Known] = {}
         self.next_id = 0
-        self.next_token = 0
 
     def new_id(self) -> SeqId:
         self.next_id += 1
@@ -34,74 +54,124 @@ class TablesMachine(RuleBasedStateMachine):
     def pick(self, data: st.DataObject) -> SeqId:
         return data.draw(st.sampled_from(sorted(self.known)))
 
-    def grow(self, seq_id: SeqId, count: int) -> None:
-        """Grow, or be refused exactly when the pool is too small, and then change nothing."""
-        tables = self.tables
-        tokens = self.known.get(seq_id, [])
-        needed = tables.blocks_needed([(seq_id, len(tokens) + count)])
-        free_before = tables.num_free
-        if needed > free_before:
-            held = list(tables.blocks(seq_id)) if seq_id in self.known else None
-            with pytest.raises(OutOfBlocksError):
-                tables.grow(seq_id, len(tokens) + count)
-            assert tables.num_free == free_before
-            assert held is None or list(tables.blocks(seq_id)) == held
-            return
-        copy = tables.grow(seq_id, len(tokens) + count)
-        assert tables.num_free == free_before - needed
-        if copy is not None:
-            self.memory[copy.dst][:] = self.memory[copy.src]
-        self.known[seq_id] = tokens
-        for _ in range(count):
-            block = tables.blocks(seq_id)[len(tokens) // tables.block_size]
-            self.memory[block][len(tokens) % tables.block_size] = self.next_token
-            tokens.append(self.next_token)
-            self.next_token += 1
+    def write(self, seq_id: SeqId, start: int, copies: list[BlockCopy]) -> None:
+        """What a runner does: all copies, then all that is new."""
+        contents = [self.memory[copy.src][:] for copy in copies]
+        for copy, content in zip(copies, contents, strict=True):
+            self.memory[copy.dst] = content
+        known, size = self.known[seq_id], self.tables.block_size
+        for position in range(start, len(known.tokens)):
+            block = self.tables.blocks(seq_id)[position // size]
+            self.memory[block][position % size] = self.content(known, position)
 
-    @rule(count=st.integers(1, 20))
-    def start(self, count: int) -> None:
-        self.grow(self.new_id(), count)
+    def content(self, known: Known, position: int) -> object:
+        return (known.chain._root, *known.tokens[: position + 1])
+
+    def grow(self, seq_id: SeqId, added: list[int]) -> None:
+        """Grow, or be refused exactly when there are too few blocks, and then change nothing."""
+        tables, known = self.tables, self.known[seq_id]
+        start = len(known.tokens)
+        needed = tables.blocks_needed([(seq_id, start + len(added))])
+        before = (tables.num_free, tables.num_cached, list(tables.blocks(seq_id)))
+        available = tables.num_available
+        if needed > available:
+            with pytest.raises(OutOfBlocksError):
+                tables.grow(seq_id, start + len(added))
+            assert before == (tables.num_free, tables.num_cached, list(tables.blocks(seq_id)))
+            return
+        copy = tables.grow(seq_id, start + len(added))
+        assert tables.num_available == available - needed
+        tables.settle()
+        known.tokens += added
+        self.write(seq_id, start, [] if copy is None else [copy])
+
+    @rule(
+        data=st.data(),
+        pieces=st.lists(tokens_of, min_size=1, max_size=3),
+        salt=st.sampled_from("ab"),
+    )
+    def start(self, data: st.DataObject, pieces: list[list[int]], salt: str) -> None:
+        """A new sequence takes over what there is, if the rest fits; else nothing changes."""
+        tables, tokens = self.tables, [token for piece in pieces for token in piece]
+        chain = PrefixChain(tables.cache.root(salt), tables.block_size)
+        match = tables.match(chain, array("i", tokens), len(tokens) - 1)
+        spare = tables.num_available - tables.blocks_for(len(tokens)) + match.num_live
+        if spare < 0:
+            return
+        if spare == 0:
+            match = match.without_tail(tables.block_size)
+        available, seq_id = tables.num_available, self.new_id()
+        if match.num_tokens:
+            tables.attach(seq_id, match)
+        chain.num_published = len(match.blocks)
+        length = data.draw(st.integers(match.num_tokens + 1, len(tokens)))
+        copy = tables.grow(seq_id, length)
+        tables.settle()
+        assert tables.num_available == available - tables.blocks_for(length) + match.num_live
+        self.known[seq_id] = Known(chain, tokens[:length])
+        self.write(seq_id, match.num_tokens, [] if copy is None else [copy])
 
     @precondition(lambda self: self.known)
-    @rule(data=st.data(), count=st.integers(1, 9))
-    def append(self, data: st.DataObject, count: int) -> None:
-        self.grow(self.pick(data), count)
+    @rule(data=st.data(), added=tokens_of)
+    def append(self, data: st.DataObject, added: list[int]) -> None:
+        self.grow(self.pick(data), added)
+
+    @precondition(lambda self: self.known)
+    @rule(data=st.data())
+    def publish(self, data: st.DataObject) -> None:
+        """Never takes a block; a block that was known already comes back."""
+        seq_id = self.pick(data)
+        known, available = self.known[seq_id], self.tables.num_available
+        self.tables.publish(seq_id, known.chain, known.ids(), len(known.tokens))
+        assert self.tables.num_available >= available
+        assert known.chain.num_published == len(known.tokens) // self.tables.block_size
 
     @precondition(lambda self: self.known)
     @rule(data=st.data())
     def fork(self, data: st.DataObject) -> None:
         parent, child = self.pick(data), self.new_id()
-        free_before = self.tables.num_free
+        available = self.tables.num_available
         self.tables.fork(parent, child)
-        assert self.tables.num_free == free_before
-        self.known[child] = list(self.known[parent])
+        assert self.tables.num_available == available
+        known = self.known[parent]
+        self.known[child] = Known(known.chain.fork(), list(known.tokens))
 
     @precondition(lambda self: self.known)
-    @rule(data=st.data())
-    def free(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), leaves_tail=st.booleans())
+    def free(self, data: st.DataObject, leaves_tail: bool) -> None:
         seq_id = self.pick(data)
+        known = self.known.pop(seq_id)
+        if leaves_tail:
+            self.tables.publish(seq_id, known.chain, known.ids(), len(known.tokens))
+            self.tables.publish_tail(seq_id, known.chain, known.ids(), len(known.tokens))
         self.tables.free(seq_id)
-        del self.known[seq_id]
 
     @precondition(lambda self: self.known)
-    @rule()
-    def all_grow_by_one(self) -> None:
+    @rule(added=st.integers(0, 1))
+    def all_grow_by_one(self, added: int) -> None:
         """A step: what all need together is known beforehand, exactly."""
-        lengths = [(seq_id, len(tokens) + 1) for seq_id, tokens in self.known.items()]
+        lengths = [(seq_id, len(known.tokens) + 1) for seq_id, known in self.known.items()]
         needed = self.tables.blocks_needed(lengths)
-        if needed <= self.tables.num_free:
-            expected = self.tables.num_free - needed
+        if needed <= self.tables.num_available:
+            expected = self.tables.num_available - needed
             for seq_id, _ in lengths:
-                self.grow(seq_id, 1)
-            assert self.tables.num_free == expected
+                self.grow(seq_id, [added])
+            assert self.tables.num_available == expected
+
+    @rule()
+    def forget_cached(self) -> None:
+        num_referenced = self.tables.num_referenced
+        self.tables.forget_cached()
+        assert (self.tables.num_cached, self.tables.num_referenced) == (0, num_referenced)
 
     @invariant()
     def every_sequence_finds_its_tokens(self) -> None:
         size = self.tables.block_size
-        for seq_id, tokens in self.known.items():
+        for seq_id, known in self.known.items():
             blocks = self.tables.blocks(seq_id)
-            found = [self.memory[blocks[p // size]][p % size] for p in range(len(tokens))]
-            assert found == tokens
+            for position in range(len(known.tokens)):
+                found = self.memory[blocks[position // size]][position % size]
+                assert found == self.content(known, position)
 
     @invariant()
     def the_books_add_up(self) -> None:
@@ -110,7 +180,7 @@ class TablesMachine(RuleBasedStateMachine):
         held = {block for seq_id in self.known for block in tables.blocks(seq_id)}
         num_entries = sum(len(tables.blocks(seq_id)) for seq_id in self.known)
         assert tables.num_referenced == len(held)
-        assert tables.num_free + len(held) == tables.num_blocks
+        assert tables.num_free + tables.num_cached + len(held) == tables.num_blocks
         assert tables.num_saved_by_sharing == num_entries - len(held)
 
 
@@ -127,4 +197,4 @@ def test_any_order_of_operations() -> None:
 
 @pytest.mark.long
 def test_any_order_of_operations_long() -> None:
-    run_machine(1_500)
+    run_machine(2_500)

@@ -68,7 +68,7 @@ def test_a_request_takes_its_seats_from_the_start() -> None:
 
 @pytest.mark.parametrize("num_blocks", range(3, 16))
 def test_sequences_are_preempted_and_computed_again_one_by_one(num_blocks: int) -> None:
-    rig = Rig(num_blocks=num_blocks, max_num_batched_tokens=8)
+    rig = Rig(prefix_caching=False, num_blocks=num_blocks, max_num_batched_tokens=8)
     requests = [
         make_request("a", prompt=6, n=4, max_tokens=7, seed=1),
         make_request("b", prompt=3, n=2, max_tokens=10, seed=2),
@@ -79,10 +79,6 @@ def test_sequences_are_preempted_and_computed_again_one_by_one(num_blocks: int) 
     assert (rig.scheduler.usage().num_preemptions > 0) == (num_blocks < 13)
     for request in requests:
         rig.check_answer(request)
-        end = rig.log[request.request_id].end
-        assert end == RequestEndEvent(
-            request.request_id, request.prompt_len, 0, request.num_preemptions
-        )
 
 
 def test_sequences_that_end_with_their_first_token_leave_the_others_alone() -> None:

@@ -1,4 +1,7 @@
-"""A preempted sequence computes its tokens again, draws none of them again, and answers as if nothing had been."""
+"""A preempted sequence computes its tokens again, draws none of them again, and answers as if nothing had been.
+
+Without the prefix cache, which would spare most of this.
+"""
 
 import random
 
@@ -11,7 +14,7 @@ from support.scheduling import Rig, make_request
 
 def two_that_do_not_fit_together(**rest: object) -> tuple[Rig, list[Request]]:
     """Each needs 4 of 5 blocks in the end; both are admitted with 1."""
-    rig = Rig(num_blocks=5, block_size=4, **rest)  # type: ignore[arg-type]
+    rig = Rig(prefix_caching=False, num_blocks=5, block_size=4, **rest)  # type: ignore[arg-type]
     requests = [
         make_request(name, prompt=3, seed=ord(name), max_tokens=13, ignore_eos=True)
         for name in "ab"
@@ -49,7 +52,7 @@ def test_known_tokens_are_computed_again_in_chunks() -> None:
 
 
 def test_preempted_sequences_keep_their_place() -> None:
-    rig = Rig(num_blocks=6, block_size=4, max_num_seqs=3)
+    rig = Rig(prefix_caching=False, num_blocks=6, block_size=4, max_num_seqs=3)
     names = "abcdef"
     for name in names:
         rig.scheduler.add(make_request(name, prompt=4, max_tokens=9, ignore_eos=True))
@@ -61,7 +64,11 @@ def test_preempted_sequences_keep_their_place() -> None:
 def test_prompt_logprobs_are_kept_and_not_asked_for_again() -> None:
     """Preempted in the middle of its prompt; computed again in chunks of another length."""
     rig = Rig(
-        num_blocks=10, block_size=4, max_num_batched_tokens=7, policy=SchedulingPolicy.PRIORITY
+        prefix_caching=False,
+        num_blocks=10,
+        block_size=4,
+        max_num_batched_tokens=7,
+        policy=SchedulingPolicy.PRIORITY,
     )
     rig.scheduler.add(make_request("tiny", prompt=1, priority=1, max_tokens=4))
     low = make_request("low", prompt=30, priority=1, max_tokens=2, prompt_logprobs=1)
@@ -80,7 +87,7 @@ def test_prompt_logprobs_are_kept_and_not_asked_for_again() -> None:
 
 
 def test_priority_takes_blocks_from_worse_classes_only_if_that_lets_it_in() -> None:
-    rig = Rig(num_blocks=10, block_size=4, policy=SchedulingPolicy.PRIORITY)
+    rig = Rig(prefix_caching=False, num_blocks=10, block_size=4, policy=SchedulingPolicy.PRIORITY)
     same = make_request("same", prompt=20, priority=0, max_tokens=4, ignore_eos=True)
     low = make_request("low", prompt=8, priority=1, max_tokens=20, ignore_eos=True)
     rig.scheduler.add(same)
@@ -101,7 +108,7 @@ def test_priority_takes_blocks_from_worse_classes_only_if_that_lets_it_in() -> N
 
 
 def test_priority_takes_a_seat() -> None:
-    rig = Rig(max_num_seqs=2, policy=SchedulingPolicy.PRIORITY)
+    rig = Rig(prefix_caching=False, max_num_seqs=2, policy=SchedulingPolicy.PRIORITY)
     lows = [make_request(name, priority=1, max_tokens=9, ignore_eos=True) for name in "ab"]
     for request in lows:
         rig.scheduler.add(request)
@@ -118,6 +125,7 @@ def play_r15(rng: random.Random) -> int:
     Returns the number of steps it took.
     """
     rig = Rig(
+        prefix_caching=False,
         num_blocks=rng.randint(11, 14),
         block_size=4,
         max_num_seqs=4,

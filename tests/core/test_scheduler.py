@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from octavo.config import SchedulingPolicy
-from octavo.core.events import RequestEndEvent, SequenceEndEvent, TokenEvent
+from octavo.core.events import PromptEvent, RequestEndEvent, SequenceEndEvent, TokenEvent
 from octavo.core.request import FinishReason
 from octavo.core.step import Sample, StepPlan, StepResult
 from support.fake_runner import Choose, RowError, draw, logprobs_of
@@ -43,7 +43,8 @@ def test_a_request_from_prompt_to_end() -> None:
     (sample,) = step.samples
     assert (sample.seed, sample.output_index, list(sample.token_ids)) == (3, 0, [5, 6, 7])
     assert rig.scheduler.commit(plan, rig.runner.run(plan)) == [
-        TokenEvent("a", 0, 9, None, None, None)
+        PromptEvent("a", 0),
+        TokenEvent("a", 0, 9, None, None, None),
     ]
     assert (rig.scheduler.num_waiting, rig.scheduler.num_running) == (0, 1)
 
@@ -69,7 +70,7 @@ def test_a_plan_stays_true_after_its_commit() -> None:
 
 
 def test_long_prompts_are_chunked_and_decoding_sequences_go_first() -> None:
-    rig = Rig(max_num_batched_tokens=8, choose=always(9))
+    rig = Rig(prefix_caching=False, max_num_batched_tokens=8, choose=always(9))
     rig.scheduler.add(make_request("long", prompt=13, max_tokens=3))
     assert shape(rig.step()) == [(0, 0, 8, 0)]
     rig.scheduler.add(make_request("short", prompt=2, max_tokens=3))
@@ -180,7 +181,7 @@ def test_logprobs_are_passed_on() -> None:
     plan = rig.scheduler.schedule()
     events = rig.scheduler.commit(plan, rig.runner.run(plan))
     logprobs = logprobs_of(request.prompt_token_ids, 9, 1)
-    assert events[0] == TokenEvent("a", 0, 9, logprobs, LENGTH, None)
+    assert events[1] == TokenEvent("a", 0, 9, logprobs, LENGTH, None)
 
 
 @pytest.mark.parametrize("budget", [1, 2, 3, 100])
@@ -203,7 +204,7 @@ def test_a_failed_row_fails_its_request_only() -> None:
             raise RowError("logits are not finite")
         return 9
 
-    rig = Rig(choose=choose)
+    rig = Rig(prefix_caching=False, choose=choose)
     rig.scheduler.add(make_request("good", seed=1, max_tokens=4))
     rig.scheduler.add(make_request("bad", seed=13, max_tokens=4))
     rig.run()
@@ -216,7 +217,7 @@ def test_a_failed_row_fails_its_request_only() -> None:
 
 
 def test_abort_ends_a_request_wherever_it_is() -> None:
-    rig = Rig(max_num_seqs=1, max_num_batched_tokens=4, choose=always(9))
+    rig = Rig(prefix_caching=False, max_num_seqs=1, max_num_batched_tokens=4, choose=always(9))
     for name in ("chunked", "decoding", "waiting", "rest"):
         rig.scheduler.add(make_request(name, prompt=6, max_tokens=4))
     rig.step()
@@ -239,7 +240,7 @@ def test_abort_ends_a_request_wherever_it_is() -> None:
 
 
 def test_results_of_a_request_aborted_within_the_step_are_ignored() -> None:
-    rig = Rig()
+    rig = Rig(prefix_caching=False)
     newcomer = make_request("d", seed=ord("d"), max_tokens=5, ignore_eos=True)
     requests = [make_request(name, seed=ord(name), max_tokens=5, ignore_eos=True) for name in "abc"]
     for request in requests:
@@ -300,7 +301,7 @@ def test_only_the_last_plan_is_committed() -> None:
 def test_usage_counts_blocks_and_slots() -> None:
     rig = Rig(num_blocks=20, choose=always(9))
     rig.scheduler.add(make_request("a", prompt=5, max_tokens=9))
-    rig.scheduler.add(make_request("b", prompt=8, max_tokens=9))
+    rig.scheduler.add(make_request("b", prompt=range(11, 19), max_tokens=9))
     rig.step()
     usage = rig.scheduler.usage()
     assert (usage.num_blocks_total, usage.num_blocks_referenced, usage.num_blocks_free) == (

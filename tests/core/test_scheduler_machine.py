@@ -61,6 +61,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         max_num_batched_tokens=st.integers(1, 24),
         max_num_seqs=st.integers(1, 8),
         policy=st.sampled_from(SchedulingPolicy),
+        prefix_caching=st.sampled_from([True, True, True, False]),
         model=st.sampled_from([(hashed, None), (echo, None), (echo, SPECULATION), (echo, GUESSY)]),
     )
     def open(
@@ -70,6 +71,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         max_num_batched_tokens: int,
         max_num_seqs: int,
         policy: SchedulingPolicy,
+        prefix_caching: bool,
         model: tuple[Choose, SpeculationConfig | None],
     ) -> None:
         num_blocks = num_slots // block_size
@@ -83,6 +85,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             max_model_len=MAX_MODEL_LEN,
             policy=policy,
             end_token_ids=(0, 1),
+            prefix_caching=prefix_caching,
             choose=model[0],
             speculation=model[1],
         )
@@ -104,11 +107,21 @@ class SchedulerMachine(RuleBasedStateMachine):
         prompt=prompts(),
         seed=st.integers(-(2**63), 2**63 - 1),
         priority=st.integers(-1, 1),
+        salt=st.sampled_from(["", "", "", "a"]),
         params=sampling(),
     )
-    def submit(self, prompt: list[int], seed: int, priority: int, params: Params) -> None:
+    def submit(
+        self, prompt: list[int], seed: int, priority: int, salt: str, params: Params
+    ) -> None:
+        self.submit_request(prompt, seed, priority, salt, params)
+
+    def submit_request(
+        self, prompt: list[int], seed: int, priority: int, salt: str, params: Params
+    ) -> None:
         name = f"{len(self.requests)}"
-        request = make_request(name, prompt, seed=seed, priority=priority, **params)
+        request = make_request(
+            name, prompt, seed=seed, priority=priority, cache_salt=salt, **params
+        )
         refusal = self.expected_refusal(request)
         if refusal is None:
             self.rig.scheduler.add(request)
@@ -116,6 +129,22 @@ class SchedulerMachine(RuleBasedStateMachine):
         else:
             with pytest.raises(refusal):
                 self.rig.scheduler.add(request)
+        self.rig.check()
+
+    @precondition(lambda self: self.requests)
+    @rule(data=st.data(), added=prompts(), cut=st.integers(0, 5), params=sampling())
+    def submit_the_next_turn(
+        self, data: st.DataObject, added: list[int], cut: int, params: Params
+    ) -> None:
+        """A prompt that begins as an earlier request and its answer so far, all of it or most."""
+        before = data.draw(st.sampled_from(self.requests))
+        known = list(before.sequences[0].token_ids)
+        prompt = [*known[: len(known) - cut], *added[: data.draw(st.integers(1, 3))]]
+        self.submit_request(prompt, 1, 0, before.cache_salt, params)
+
+    @rule()
+    def reset_the_cache(self) -> None:
+        self.rig.scheduler.reset_prefix_cache()
         self.rig.check()
 
     @rule(count=st.integers(1, 8))

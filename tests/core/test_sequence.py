@@ -49,7 +49,7 @@ def test_rank_is_priority_then_arrival_then_index() -> None:
         ranked.add(seq)
     assert [seq.rank for seq in ranked] == [(-1, 3, 0), (0, 1, 0), (0, 2, 0), (0, 2, 1), (1, 0, 0)]
     assert [seq.rank.arrival for seq in reversed(ranked)] == [0, 2, 2, 1, 3]
-    assert (ranked.best, len(ranked)) == (members[3], 5)
+    assert (ranked[0], len(ranked)) == (members[3], 5)
     ranked.remove(members[2])
     assert [seq.rank for seq in ranked] == [(-1, 3, 0), (0, 1, 0), (0, 2, 1), (1, 0, 0)]
 

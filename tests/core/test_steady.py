@@ -15,7 +15,7 @@ def step(rig: Rig) -> StepPlan:
 
 
 def filled(num_requests: int = 3, *, max_tokens: int = 30, num_blocks: int = 100) -> Rig:
-    rig = Rig(num_blocks=num_blocks, end_token_ids=())
+    rig = Rig(num_blocks=num_blocks, end_token_ids=(), prefix_caching=False)
     for number in range(num_requests):
         rig.scheduler.add(make_request(f"{number}", prompt=5 + number, max_tokens=max_tokens))
     return rig
@@ -42,7 +42,7 @@ def test_skipped_and_single_steps_come_to_the_same() -> None:
         step(single)
         before, usage = usage, single.scheduler.usage()
         assert usage.num_blocks_referenced == before.num_blocks_referenced + taken
-    skipped.scheduler.skip_steps(steps, 11, TOKEN)
+    steps.skip(11, TOKEN)
     skipped.scheduler.check_integrity()
     assert skipped.scheduler.usage() == usage
     shapes = [
@@ -57,7 +57,7 @@ def test_they_end_where_blocks_run_out() -> None:
     step(rig)
     steps = rig.scheduler.steady_decode()
     assert steps is not None
-    rig.scheduler.skip_steps(steps, steps.num_steps, TOKEN)
+    steps.skip(steps.num_steps, TOKEN)
     assert rig.scheduler.usage().num_preemptions == 0
     step(rig)
     assert rig.scheduler.usage().num_preemptions == 1
@@ -71,7 +71,7 @@ def test_who_can_enter_is_a_decision() -> None:
 
 
 def test_priorities_are_decided_step_by_step() -> None:
-    rig = Rig(policy=SchedulingPolicy.PRIORITY, end_token_ids=())
+    rig = Rig(policy=SchedulingPolicy.PRIORITY, end_token_ids=(), prefix_caching=False)
     rig.scheduler.add(make_request("a", prompt=5, max_tokens=30))
     step(rig)
     assert rig.scheduler.steady_decode() is None

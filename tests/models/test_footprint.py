@@ -7,6 +7,7 @@ import pytest
 
 from octavo.models.footprint import block_bytes, scratch_bytes, weight_bytes
 from octavo.models.model import load_model
+from support.bf16_folder import bf16_folder
 from support.tiny_models import tiny_folder
 
 
@@ -16,6 +17,7 @@ def test_smollm2(smollm2_path: Path) -> None:
     assert block_bytes(model.spec, 16, "float32") == 2 * 30 * 3 * 64 * 16 * 4
     assert block_bytes(model.spec, 32, "bfloat16") == 2 * 30 * 3 * 64 * 32 * 2
     assert block_bytes(model.spec, 16, "int8") == 30 * 3 * (2 * 64 + 2 * 4) * 16
+    assert block_bytes(model.spec, 16, "fp8") == 30 * 3 * 2 * 64 * 16
     numbers = 49152 * 576 + 30 * (576 * 576 * 2 + 192 * 576 * 2 + 3 * 1536 * 576)
     norms = 61 * 576
     assert weight_bytes(model.weights, "float32") == 4 * (numbers + norms)
@@ -30,6 +32,16 @@ def test_heads_are_padded_to_whole_vectors() -> None:
     assert block_bytes(spec, 16, "float32") == block_bytes(
         replace(spec, head_dim=32), 16, "float32"
     )
+
+
+@pytest.mark.model
+def test_smollm2_quantized_at_load(smollm2_path: Path) -> None:
+    weights = load_model(bf16_folder(smollm2_path)).weights
+    layer_numbers = 30 * (576 * 576 * 2 + 192 * 576 * 2 + 3 * 1536 * 576)
+    norms = 4 * 61 * 576
+    rows = 49152 + 30 * (576 + 192 + 192 + 576 + 1536 + 1536 + 576)
+    assert weight_bytes(weights, "int8") == 49152 * 576 + layer_numbers + 4 * rows + norms
+    assert weight_bytes(weights, "int4") == 49152 * 576 * 17 // 16 + layer_numbers * 5 // 8 + norms
 
 
 def test_a_head_of_its_own_counts() -> None:

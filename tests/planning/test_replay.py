@@ -50,7 +50,7 @@ def test_every_step_is_the_same(n: int) -> None:
 
     config = EngineConfig(
         model=ModelConfig(str(tiny_folder("llama")), max_model_len=CONTEXT),
-        cache=CacheConfig(BLOCK, num_blocks=BLOCKS),
+        cache=CacheConfig(BLOCK, num_blocks=BLOCKS, prefix_caching=False),
         scheduler=LIMITS,
         speculation=False,
     )

@@ -31,6 +31,8 @@ SHARED = [
     "repetition_penalty",
     "use_beam_search",
     "length_penalty",
+    "early_stopping",
+    "return_kv_usage",
     "stop_token_ids",
     "include_stop_str_in_output",
     "ignore_eos",
@@ -166,6 +168,11 @@ WRONG: dict[str, list[Any]] = {
     "response_format": ["text", {}, {"type": 5}],
     "best_of": [True, "2"],
     "model": [5, ["tiny"]],
+    "use_beam_search": [0, "true"],
+    "length_penalty": [True, "1"],
+    "early_stopping": [5, []],
+    "cache_salt": [5, "", "x" * 257],
+    "return_kv_usage": [1, "yes"],
 }
 
 
@@ -224,7 +231,6 @@ def test_whole_numbers_may_be_written_as_decimals() -> None:
 REFUSED = {
     "suffix": "end",
     "prompt_embeds": "AAAA",
-    "use_beam_search": True,
     "structured_outputs": {"json": {}},
     "guided_json": {"type": "object"},
     "guided_regex": "a*",
@@ -283,7 +289,7 @@ def test_a_refused_field_that_asks_for_nothing_is_accepted(name: str, value: obj
 
 def test_zero_is_not_false() -> None:
     with pytest.raises(UnsupportedParameterError):
-        completion(use_beam_search=0)
+        completion(return_prompt_text=0)
 
 
 @pytest.mark.parametrize("name", sorted(COMPLETION_FIELDS.no_effect))

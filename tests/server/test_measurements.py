@@ -56,9 +56,12 @@ def test_the_log_line_has_rates() -> None:
         num_waiting=1,
         num_blocks_total=8,
         num_blocks_referenced=2,
+        num_prefix_queries=200,
+        num_prefix_hits=150,
     )
     assert stats_line(before, now, 10.0) == (
         "Engine 000: Avg prompt throughput: 20.0 tokens/s, "
         "Avg generation throughput: 5.0 tokens/s, "
-        "Running: 2 reqs, Waiting: 1 reqs, KV cache usage: 25.0%"
+        "Running: 2 reqs, Waiting: 1 reqs, KV cache usage: 25.0%, "
+        "Prefix cache hit rate: 75.0%"
     )

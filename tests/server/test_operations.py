@@ -1,5 +1,7 @@
 """Routes that tell about the server."""
 
+import re
+
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -103,9 +105,63 @@ def test_metrics_have_the_gauges_dashboards_need(http: httpx.Client) -> None:
     values = metric_values(http)
     assert values["vllm:num_requests_running[]"] == values["vllm:num_requests_waiting[]"] == 0
     assert values["vllm:kv_cache_usage_perc[]"] == values["vllm:gpu_cache_usage_perc[]"] == 0
-    assert values["octavo_kv_blocks[]"] == values["octavo_kv_blocks_free[]"] == 256
+    assert values["octavo_kv_blocks[]"] == 256
+    assert values["octavo_kv_blocks_free[]"] + values["octavo_kv_blocks_cached[]"] == 256
     assert values["vllm:num_preemptions_total[]"] == 0
     assert values["vllm:cache_config_info['16', '256', 'float32']"] == 1
+
+
+def test_a_prompt_that_comes_again_is_found(http: httpx.Client) -> None:
+    body = {"prompt": "<unk>four<unk> and a beginning of some forty letters", "max_tokens": 3}
+    before = metric_values(http)
+    usages = [http.post("/v1/completions", json=body).json()["usage"] for _ in range(2)]
+    num_tokens = usages[0]["prompt_tokens"]
+    found = [usage["prompt_tokens_details"]["cached_tokens"] for usage in usages]
+    assert found[0] < 16 and found[1] == num_tokens - 1
+    after = metric_values(http)
+    for prefix in ("octavo_", "vllm:"):
+        for name, more in (("queries", 2 * num_tokens), ("hits", sum(found))):
+            name = f"{prefix}prefix_cache_{name}_total[]"
+            assert after[name] - before[name] == more, name
+
+
+def test_a_stop_string_does_not_hide_what_was_found(http: httpx.Client) -> None:
+    body = {"prompt": "<unk>abcdefgh<unk> a prompt that stops itself", "stop": "cd"}
+    streamed = {"stream": True, "stream_options": {"include_usage": True}}
+    for more, is_found in (({}, False), (streamed, True), ({}, True)):
+        text = http.post("/v1/completions", json={**body, **more}).text
+        (cached,) = re.findall(r'"cached_tokens":(\d+)', text)
+        assert (int(cached) >= 16) == is_found
+
+
+def test_salts_keep_requests_apart(http: httpx.Client) -> None:
+    body = {"prompt": "<unk>salted<unk> a beginning that only some may share", "max_tokens": 2}
+    found = []
+    for salt in ("a", "b", "a", None):
+        usage = http.post("/v1/completions", json={**body, "cache_salt": salt}).json()["usage"]
+        found.append(usage["prompt_tokens_details"]["cached_tokens"] >= 16)
+    assert found == [False, False, True, False]
+
+
+def test_a_request_tells_what_it_cost_when_asked(http: httpx.Client) -> None:
+    body = {"prompt": "<unk>abcdefgh<unk>" + "x" * 50, "max_tokens": 8, "n": 2, "temperature": 1}
+    assert "kv_cache" not in http.post("/v1/completions", json=body).json()["usage"]
+    answer = http.post("/v1/completions", json={**body, "return_kv_usage": True}).json()
+    cost = answer["usage"]["kv_cache"]
+    num_tokens = answer["usage"]["prompt_tokens"]
+    shared = num_tokens // 16  # the prompt's full pages, once for both
+    own = -(-(num_tokens + 7) // 16) - shared
+    # Both say the same, so what they have filled becomes one page again.
+    assert shared + own < cost["peak_blocks"] <= shared + 2 * own
+    assert cost["block_seconds"] > 0
+    assert (cost["num_preemptions"], cost["num_recomputed_tokens"]) == (0, 0)
+    chat = {
+        "messages": [{"role": "user", "content": "<unk>abcdefgh<unk>"}],
+        "stop": "cd",
+        "return_kv_usage": True,
+    }
+    cost = http.post("/v1/chat/completions", json=chat).json()["usage"]["kv_cache"]
+    assert cost["peak_blocks"] > 0  # the engine's last word was waited for
 
 
 def test_metrics_speak_openmetrics_when_asked(http: httpx.Client) -> None:

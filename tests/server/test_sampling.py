@@ -115,7 +115,8 @@ def test_echo_with_logprobs_asks_for_the_prompts() -> None:
         ({"response_format": {"type": "json_object"}}, "response_format"),
         ({"response_format": {"type": "json_schema", "json_schema": {}}}, "response_format"),
         ({"stream": True, "prompt_logprobs": 1}, "prompt_logprobs"),
-        ({"n": 2, "best_of": 3}, "best_of"),
+        ({"n": 2, "best_of": 3, "stream": True}, "best_of"),
+        ({"n": 1, "best_of": 3, "temperature": 0}, "best_of"),
         ({"n": 3, "best_of": 2}, "best_of"),
         ({"min_tokens": 20, "max_tokens": 10}, "min_tokens"),
         ({"n": 2, "temperature": 0}, "n"),
@@ -138,6 +139,13 @@ def test_what_cannot_be_is_refused_by_name(fields: dict[str, Any], name: str) ->
         with pytest.raises((InvalidParameterError, UnsupportedParameterError)) as caught:
             make(**fields)
         assert caught.value.parameter == name
+
+
+def test_best_of_makes_more_samples_and_scores_them() -> None:
+    for make in (completion, chat):
+        params = make(n=2, best_of=5, temperature=1)
+        assert (params.n, params.logprobs) == (5, 0)
+    assert completion(best_of=3, logprobs=2, temperature=1).logprobs == 2
 
 
 def test_best_of_n_and_text_format_ask_for_nothing() -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from octavo.core.events import (
     Event,
+    PromptEvent,
     PromptLogprobsEvent,
     RequestEndEvent,
     SequenceEndEvent,
@@ -21,6 +22,8 @@ class Outcome:
     token_ids: dict[int, list[int]] = field(default_factory=dict)
     finish_reasons: dict[int, FinishReason] = field(default_factory=dict)
     stop_reasons: dict[int, int] = field(default_factory=dict)
+    num_cached_tokens: int | None = None
+    """Once the prompt is computed."""
     prompt_logprobs: tuple[TokenLogprobs, ...] | None = None
     end: RequestEndEvent | None = None
 
@@ -47,7 +50,11 @@ class EventLog:
         if isinstance(event, RequestEndEvent):
             outcome.end = event
             self.ended.append(event.request_id)
+        elif isinstance(event, PromptEvent):
+            assert outcome.num_cached_tokens is None, f"a second time: {event}"
+            outcome.num_cached_tokens = event.num_cached_tokens
         elif isinstance(event, PromptLogprobsEvent):
+            assert outcome.num_cached_tokens is not None, f"before the prompt's end: {event}"
             assert outcome.prompt_logprobs is None, f"a second time: {event}"
             assert not outcome.token_ids, f"after a token: {event}"
             outcome.prompt_logprobs = event.values
@@ -59,6 +66,7 @@ class EventLog:
         if event.finish_reason is not None:
             outcome.finish_reasons[event.index] = event.finish_reason
         if isinstance(event, TokenEvent):
+            assert outcome.num_cached_tokens is not None, f"before the prompt's end: {event}"
             outcome.token_ids.setdefault(event.index, []).append(event.token_id)
             if event.stop_reason is not None:
                 outcome.stop_reasons[event.index] = event.stop_reason

@@ -58,7 +58,8 @@ def draw(history: "array[int]", seed: int, output_index: int, suppressed: Collec
 def logprobs_of(history: "array[int]", token_id: int, num_top: int) -> TokenLogprobs:
     """Log-probabilities that depend on every token before; not those of any distribution."""
     logprob = -(crc32(history.tobytes(), token_id) % 10_000) / 1_000
-    return TokenLogprobs(token_id, logprob, 1, ((token_id, logprob),) * min(1, num_top))
+    top = tuple((token_id ^ i, logprob - i / 4) for i in range(num_top))
+    return TokenLogprobs(token_id, logprob, 1, top)
 
 
 class FakeRunner:

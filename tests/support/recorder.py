@@ -75,6 +75,7 @@ class Outcome:
     bits: list[list[bytes]]
     logprobs: list[list[TokenLogprobs | None]]
     num_preemptions: int
+    num_cached_tokens: int
     num_guessed: int
     """Tokens guessed in the whole run."""
 
@@ -87,6 +88,7 @@ def serve(
     max_num_batched_tokens: int = 512,
     max_num_seqs: int = 64,
     num_blocks: int | None = None,
+    prefix_caching: bool = True,
     speculation: SpeculationConfig | None = None,
 ) -> list[Outcome]:
     """Submit all prompts at once and run until they are done.
@@ -104,6 +106,7 @@ def serve(
         max_model_len=tables.num_blocks * runner.block_size,
         policy=SchedulingPolicy.FCFS,
         end_token_ids=frozenset({0}),
+        prefix_caching=prefix_caching,
         speculation=speculation,
     )
     requests = [
@@ -114,7 +117,7 @@ def serve(
         scheduler.add(request)
     tokens: dict[tuple[str, int], list[int]] = {}
     logprobs: dict[tuple[str, int], list[TokenLogprobs | None]] = {}
-    preemptions: dict[str, int] = {}
+    ends: dict[str, RequestEndEvent] = {}
     while scheduler.has_work:
         plan = scheduler.schedule()
         for event in scheduler.commit(plan, recorder.run(plan)):
@@ -124,7 +127,7 @@ def serve(
                 logprobs.setdefault(key, []).append(event.logprobs)
             elif isinstance(event, RequestEndEvent):
                 assert event.error is None, event.error
-                preemptions[event.request_id] = event.num_preemptions
+                ends[event.request_id] = event
     assert scheduler.usage().num_blocks_referenced == 0
     return [
         Outcome(
@@ -134,7 +137,8 @@ def serve(
                 for sequence in request.sequences
             ],
             [logprobs[request.request_id, i] for i in range(request.params.n)],
-            preemptions[request.request_id],
+            ends[request.request_id].num_preemptions,
+            ends[request.request_id].num_cached_tokens,
             scheduler.speculation.num_draft_tokens,
         )
         for request in requests

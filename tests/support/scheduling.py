@@ -33,6 +33,7 @@ class Rig:
         policy: SchedulingPolicy = SchedulingPolicy.FCFS,
         end_token_ids: Collection[int] = (END_TOKEN_ID,),
         choose: Choose = hashed,
+        prefix_caching: bool = True,
         speculation: SpeculationConfig | None = None,
     ) -> None:
         self.max_model_len = max_model_len
@@ -45,6 +46,7 @@ class Rig:
             max_model_len=max_model_len,
             policy=policy,
             end_token_ids=frozenset(end_token_ids),
+            prefix_caching=prefix_caching,
             speculation=speculation,
         )
         self.choose = choose
@@ -90,7 +92,7 @@ class Rig:
         assert usage.num_slots_used <= usage.num_slots_referenced
         if not self.scheduler.has_work:
             assert (self.scheduler.num_running, self.scheduler.num_waiting) == (0, 0)
-            assert usage.num_blocks_free == usage.num_blocks_total
+            assert usage.num_blocks_referenced == 0
             assert (usage.num_slots_used, usage.num_blocks_saved_by_sharing) == (0, 0)
 
     def check_answer(self, request: Request) -> None:
@@ -105,7 +107,11 @@ class Rig:
         assert outcome.token_ids == {index: tokens for index, (tokens, _) in expected.items()}
         assert outcome.finish_reasons == {index: reason for index, (_, reason) in expected.items()}
         assert outcome.end == RequestEndEvent(
-            request.request_id, request.prompt_len, 0, request.num_preemptions
+            request.request_id,
+            request.prompt_len,
+            outcome.num_cached_tokens or 0,
+            request.num_preemptions,
+            request.num_recomputed_tokens,
         )
 
 
@@ -115,12 +121,20 @@ def make_request(
     *,
     seed: int = 7,
     priority: int = 0,
+    cache_salt: str = "",
     **params: object,
 ) -> Request:
     """A request with a prompt of these tokens, or of this many tokens 1, 2, 3, ..."""
     token_ids = range(1, prompt + 1) if isinstance(prompt, int) else prompt
     sampling = SamplingParams(**params)  # type: ignore[arg-type]  # keywords pass through as they are
-    return Request(request_id, array("i", token_ids), sampling, seed, priority=priority)
+    return Request(
+        request_id,
+        array("i", token_ids),
+        sampling,
+        seed,
+        priority=priority,
+        cache_salt=cache_salt,
+    )
 
 
 def expected_outputs(

@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from octavo.core.beam_search import BeamSearchParams
+
 VOCAB_SIZE = 256
 MAX_LEN = 2048
 WINDOW = 24
@@ -181,6 +183,35 @@ def folder_logits(folder: Path, token_ids: list[int]) -> NDArray[np.float32]:
 def oracle_logits(name: str, num_tokens: int) -> NDArray[np.float32]:
     """transformers' logits of a tiny model for `prompt(num_tokens)`, [T, V]."""
     return folder_logits(tiny_folder(name), prompt(num_tokens))
+
+
+def oracle_beams(
+    name: str, token_ids: list[int], params: BeamSearchParams, end_token_ids: list[int]
+) -> list[tuple[list[int], float]]:
+    """transformers' beams after a prompt, best first: (generated tokens, score)."""
+    model = _oracle(tiny_folder(name))
+    with _quiet():
+        import torch
+
+        found = model.generate(
+            torch.tensor([token_ids]),
+            num_beams=params.beam_width,
+            num_return_sequences=params.beam_width,
+            max_new_tokens=params.max_tokens,
+            length_penalty=params.length_penalty,
+            early_stopping=params.early_stopping,
+            do_sample=False,
+            eos_token_id=end_token_ids,
+            pad_token_id=0,
+            return_dict_in_generate=True,
+            output_scores=True,
+        )
+    beams = []
+    for row, score in zip(found.sequences.tolist(), found.sequences_scores.tolist(), strict=True):
+        generated = row[len(token_ids) :]
+        ended = [place for place, token_id in enumerate(generated) if token_id in end_token_ids]
+        beams.append((generated[: ended[0] + 1] if ended else generated, score))
+    return beams
 
 
 def prompt(num_tokens: int) -> list[int]:

@@ -76,7 +76,10 @@ def accuracy(
     config = with_fetched_model(settings.engine(model))
     loaded = load_model(Path(config.model.model))
     texts = _texts(config, loaded, text, golden, tokens)
-    lines = _lines(_measure(config, loaded, wanted, texts))
+    _report(output, model, _lines(_measure(config, loaded, wanted, texts)))
+
+
+def _report(output: Output, model: str, lines: list[dict[str, Any]]) -> None:
     held = all(line["within_bound"] for line in lines)
     state = {"model": model, "all_within_bounds": held}
     if output is Output.JSON:

@@ -44,7 +44,7 @@ eval_app.command()(accuracy)
 
 @eval_app.command()
 @takes_flags(
-    "--tokenizer", "--revision", "--dtype", "--backend", "--threads", "--block-size",
+    "--tokenizer", "--revision", "--dtype", "--quantization", "--backend", "--threads", "--block-size",
     "--kv-cache-dtype",
 )  # fmt: skip
 def golden(
@@ -102,6 +102,6 @@ def _measure(
 def _exact(config: EngineConfig) -> EngineConfig:
     return replace(
         config,
-        model=replace(config.model, dtype="float32"),
+        model=replace(config.model, dtype="float32", quantization=None),
         cache=replace(config.cache, kv_cache_dtype="float32"),
     )

@@ -19,6 +19,7 @@ from octavo.config import (
     BLOCK_SIZES,
     DTYPES,
     KV_CACHE_DTYPES,
+    QUANTIZATIONS,
     Backend,
     CacheConfig,
     EngineConfig,
@@ -103,6 +104,8 @@ FLAGS: tuple[Flag, ...] = (
          "Branch, tag or commit of a hub id."),
     Flag("--dtype", "model.dtype", Group.MODEL, Reads.TEXT,
          "auto keeps quantized weights quantized; float32 is exact.", choices=DTYPES),
+    Flag("--quantization", "model.quantization", Group.MODEL, Reads.TEXT,
+         "Quantize float weights when they are loaded.", choices=QUANTIZATIONS, also=("-q",)),
     Flag("--backend", "engine.backend", Group.MODEL, Reads.TEXT,
          "reference is plain numpy: slow, and the specification.", choices=_choices(Backend)),
     Flag("--threads", "engine.num_threads", Group.MODEL, Reads.COUNT,
@@ -122,6 +125,8 @@ FLAGS: tuple[Flag, ...] = (
          "Bytes of the pool, e.g. 2G [default: from the memory that is available]."),
     Flag("--kv-cache-dtype", "cache.kv_cache_dtype", Group.MEMORY, Reads.TEXT,
          "auto is float32 with --dtype float32, else bfloat16.", choices=KV_CACHE_DTYPES),
+    Flag("--enable-prefix-caching", "cache.prefix_caching", Group.MEMORY, Reads.SWITCH,
+         "Keep pages for requests that begin alike, until others need them."),
     Flag("--max-num-batched-tokens", "scheduler.max_num_batched_tokens", Group.MEMORY, Reads.COUNT,
          "Tokens computed in one step, prompts and decodes together."),
     Flag("--max-num-seqs", "scheduler.max_num_seqs", Group.MEMORY, Reads.COUNT,
@@ -156,6 +161,8 @@ FLAGS: tuple[Flag, ...] = (
          "Longest list of prompts in one request."),
     Flag("--allowed-origins", "server.allowed_origins", Group.SERVER, Reads.TEXTS,
          "Origin that browsers may call from (CORS); repeat it for more."),
+    Flag("--salt-cache-by-api-key", "server.salt_cache_by_api_key", Group.SERVER, Reads.SWITCH,
+         "Share pages of equal beginnings only between requests with the same API key."),
     Flag("--enable-log-requests", "server.log_requests", Group.SERVER, Reads.SWITCH,
          "Log one line for each request, never its text."),
     Flag("--max-tokens", "sampling.max_tokens", Group.SAMPLING, Reads.COUNT,
@@ -184,7 +191,7 @@ FLAGS: tuple[Flag, ...] = (
 )  # fmt: skip
 
 ALONE_FLAGS = (
-    "--tokenizer", "--revision", "--dtype", "--backend", "--threads", "--seed", "--max-model-len",
+    "--tokenizer", "--revision", "--dtype", "--quantization", "--backend", "--threads", "--seed", "--max-model-len",
     "--block-size", "--num-blocks-override", "--kv-cache-memory-bytes", "--kv-cache-dtype",
     "--max-num-batched-tokens", "--speculation", "--speculative-config",
 )  # fmt: skip

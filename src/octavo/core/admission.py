@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from octavo.core.block_tables import BlockTables
+from octavo.core.block_tables import BlockTables, PrefixMatch
 from octavo.core.request import Request
-from octavo.core.sequence import Sequence
+from octavo.core.sequence import RankedSequences, Sequence
 from octavo.errors import CapacityError, ContextLengthError, InvalidParameterError, PromptError
 
 
@@ -61,15 +61,15 @@ class Demand:
         self.num_tokens += len(sequence.token_ids) - sequence.num_computed
 
     def most_blocks(self, block_size: int) -> int:
-        """No more free blocks than this are taken: each sequence may begin a block and copy one that it shares."""
+        """No more blocks than this are taken: each sequence may begin a block and copy one that it shares."""
         return self.num_tokens // block_size + 2 * self.num_sequences
 
     def leaves_room_for(self, candidate: Sequence, tables: BlockTables, limits: Limits) -> bool:
-        """Whether `shortage_of` is sure to find none."""
+        """Whether `shortage_of` is sure to find none, and a block more is left."""
         num_blocks = tables.blocks_for(len(candidate.token_ids)) + self.num_seats
         return (
             self.num_seats + candidate.num_seats <= limits.max_num_seqs
-            and num_blocks + self.most_blocks(tables.block_size) <= tables.num_free
+            and num_blocks + self.most_blocks(tables.block_size) < tables.num_available
         )
 
 
@@ -105,12 +105,16 @@ def check_request(request: Request, limits: Limits, tables: BlockTables) -> None
         )
 
 
-def tokens_left_for(candidate: Sequence, running: Iterable[Sequence], limits: Limits) -> int:
+def tokens_left_for(
+    candidate: Sequence, running: RankedSequences, demand: Demand, limits: Limits
+) -> int:
     """Tokens of this step that those who go before a waiting sequence leave to it.
 
     These are all decoding sequences, and the longer pieces of those with a better rank.
     """
     left = limits.max_num_batched_tokens
+    if not running or running.worst.rank < candidate.rank:
+        return left - demand.num_tokens  # all others go first
     for sequence in running:
         pending = sequence.num_pending
         if pending == 1 or sequence.rank < candidate.rank:
@@ -118,21 +122,49 @@ def tokens_left_for(candidate: Sequence, running: Iterable[Sequence], limits: Li
     return left
 
 
+def fitting(
+    candidate: Sequence,
+    match: PrefixMatch,
+    demand: Demand,
+    running: RankedSequences,
+    tables: BlockTables,
+    limits: Limits,
+) -> PrefixMatch | None:
+    """What a waiting sequence may use of its match, if there are blocks and seats for the rest; else None."""
+    if demand.leaves_room_for(candidate, tables, limits):
+        return match
+    if demand.num_seats + candidate.num_seats > limits.max_num_seqs:
+        return None
+    shortage = shortage_of(candidate, running, tables, limits, num_shared=match.num_live)
+    if shortage.num_blocks < 0:
+        return match
+    # Where nothing is left there is no room for what a copy is made from.
+    return match.without_tail(tables.block_size) if shortage.num_blocks == 0 else None
+
+
 def shortage_of(
-    candidate: Sequence, running: Iterable[Sequence], tables: BlockTables, limits: Limits
+    candidate: Sequence,
+    running: Iterable[Sequence],
+    tables: BlockTables,
+    limits: Limits,
+    *,
+    num_shared: int = 0,
 ) -> Shortage:
     """What a waiting sequence lacks to compute all its known tokens beside those that run.
+
+    `num_shared` of its blocks are held by others. What it finds in the cache counts as blocks to take, since
+    it is taken from those that are available.
 
     The running ones keep the blocks for all that they know, and one more for each: else the newcomer
     would soon be preempted again, and its prompt computed for nothing. Alone it lacks nothing.
     """
     num_seats = candidate.num_seats - limits.max_num_seqs
-    num_blocks = tables.blocks_for(len(candidate.token_ids)) - tables.num_free
+    num_blocks = tables.blocks_for(len(candidate.token_ids)) - num_shared - tables.num_available
     num_blocks += blocks_to_catch_up(running, tables)
     num_running = sum(sequence.num_seats for sequence in running)
     return Shortage(num_seats + num_running, num_blocks + num_running)
 
 
 def blocks_to_catch_up(running: Iterable[Sequence], tables: BlockTables) -> int:
-    """Free blocks that it takes to compute all that the running sequences know."""
+    """Blocks that it takes to compute all that the running sequences know."""
     return tables.blocks_needed((sequence.seq_id, len(sequence.token_ids)) for sequence in running)

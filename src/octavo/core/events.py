@@ -21,6 +21,15 @@ class TokenEvent(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class PromptEvent:
+    """The prompt of a request is computed; once, before its log-probabilities and the first token."""
+
+    request_id: str
+    num_cached_tokens: int
+    """How many of its tokens were in the prefix cache."""
+
+
+@dataclass(frozen=True, slots=True)
 class PromptLogprobsEvent:
     """Log-probabilities of prompt positions 1 .. prompt_len - 1; once, before the first token."""
 
@@ -45,9 +54,12 @@ class RequestEndEvent:
     num_prompt_tokens: int
     num_cached_tokens: int
     num_preemptions: int
+    num_recomputed_tokens: int = 0
     error: str | None = None
     error_type: str | None = None
     """Name of the class in `octavo.errors`."""
 
 
-Event: TypeAlias = TokenEvent | PromptLogprobsEvent | SequenceEndEvent | RequestEndEvent
+Event: TypeAlias = (
+    PromptEvent | TokenEvent | PromptLogprobsEvent | SequenceEndEvent | RequestEndEvent
+)

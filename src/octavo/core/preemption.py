@@ -9,8 +9,9 @@ A running sequence gives up its blocks for one of two reasons:
   Victims are taken in the same order, but only of worse classes, and only if that lets the request in.
 
 Victims are chosen before anything is planned, so none is ever in a plan. A victim waits at its old rank,
-in front of all who came later. Its tokens are kept, its keys and values are not: admitted again, it
-computes prompt and generated tokens in chunks like a prompt, and draws the next token where it stopped.
+in front of all who came later. Its tokens are kept, its keys and values go to the prefix cache: admitted
+again, it computes what the cache has lost of prompt and answer in chunks like a prompt, and draws the next
+token where it stopped.
 """
 
 from octavo.core.admission import Shortage
@@ -54,6 +55,7 @@ def victims_of_priority(
 def give_up_blocks(victim: Sequence, tables: BlockTables) -> None:
     """Turn a running sequence into a waiting one that has nothing computed."""
     tables.free(victim.seq_id)
+    victim.num_lost = victim.num_computed
     victim.num_computed = 0
     victim.status = SequenceStatus.WAITING
 

@@ -75,14 +75,18 @@ class Request:
     seed: int
     priority: int = field(default=0, kw_only=True)
     """The lower is served first, under the policy `priority`."""
+    cache_salt: str = field(default="", kw_only=True)
+    """Only requests with the same salt share prefixes."""
 
     sequences: tuple[Sequence, ...] = field(default=(), init=False)
     """`params.n` of them, once a scheduler has accepted the request."""
     stop_rule: StopRule = field(init=False)
     """Set when a scheduler accepts the request."""
     num_preemptions: int = field(default=0, init=False)
-    num_cached_tokens: int = field(default=0, init=False)
-    """Prompt tokens that did not have to be computed."""
+    num_recomputed_tokens: int = field(default=0, init=False)
+    """Tokens that were computed, lost by preemption, and had to be computed again."""
+    num_cached_tokens: int | None = field(default=None, init=False)
+    """Prompt tokens that were in the prefix cache when the request was first let in; None before."""
     prompt_logprobs: list[TokenLogprobs] | None = field(init=False)
     """Of prompt positions 1, 2, ..., as far as they are known. None: not asked for, or delivered."""
 
@@ -146,6 +150,14 @@ class Request:
             if repeated > 0:
                 return min(chunk, repeated)
         return chunk
+
+    def reusable_len(self, sequence: Sequence) -> int:
+        """How many of a sequence's known tokens need not be computed if their keys and values exist.
+
+        The last one gives the logits to draw from, and all do whose log-probabilities are still wanted.
+        """
+        limit = len(sequence.token_ids) - 1
+        return limit if self.prompt_logprobs is None else min(limit, len(self.prompt_logprobs))
 
     def prompt_targets(self, start: int, stop: int) -> "array[int]":
         """The prompt tokens after positions start .. stop - 1 whose log-probabilities are still wanted."""

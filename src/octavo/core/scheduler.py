@@ -14,23 +14,27 @@ from octavo.core.admission import (
     Limits,
     blocks_to_catch_up,
     check_request,
+    fitting,
     shortage_of,
     tokens_left_for,
 )
 from octavo.core.block_pool import IntegrityError
 from octavo.core.block_tables import BlockTables
+from octavo.core.budget import share_budget
 from octavo.core.events import (
     Event,
+    PromptEvent,
     PromptLogprobsEvent,
     RequestEndEvent,
     SequenceEndEvent,
     TokenEvent,
 )
 from octavo.core.preemption import give_up_blocks, victims_of_growth, victims_of_priority
+from octavo.core.prefix_reuse import PrefixReuse
 from octavo.core.request import FinishReason, Request, StopRule
 from octavo.core.sequence import RankedSequences, Sequence, SequenceStatus
 from octavo.core.speculation import SpeculationCounts, Speculator
-from octavo.core.steady import SteadyDecode, is_steady
+from octavo.core.steady import SteadyDecode, find_steady
 from octavo.core.step import (
     NOTHING,
     BlockCopy,
@@ -65,14 +69,17 @@ class Scheduler:
         max_model_len: int,
         policy: SchedulingPolicy,
         end_token_ids: frozenset[int],
+        prefix_caching: bool = True,
         speculation: SpeculationConfig | None = None,
     ) -> None:
         """`speculation`: None for a token of each sequence in a step."""
         self._tables = tables
+        self._prefixes = PrefixReuse(tables, enabled=prefix_caching)
         self._limits = Limits(max_num_batched_tokens, max_num_seqs, max_model_len)
         self._policy = policy
         self._end_token_ids = end_token_ids
         self._speculator = None if speculation is None else Speculator(speculation)
+        self._is_simple = policy is SchedulingPolicy.FCFS and not (speculation or prefix_caching)
         self._requests: dict[str, Request] = {}
         self._sequences: dict[SeqId, Sequence] = {}
         self._waiting = RankedSequences()
@@ -109,7 +116,16 @@ class Scheduler:
             num_blocks_saved_by_sharing=tables.num_saved_by_sharing,
             num_block_copies=tables.num_copies,
             num_preemptions=self._num_preemptions,
+            num_blocks_cached=tables.num_cached,
+            num_blocks_evicted=tables.num_evicted,
+            num_prefix_queries=self._prefixes.counts.num_queries,
+            num_prefix_hits=self._prefixes.counts.num_hits,
         )
+
+    def num_blocks_of(self, request_id: str) -> int:
+        """Blocks that an open request holds now; one that several of its sequences hold counts once. O(blocks)."""
+        sequences = self._requests[request_id].sequences
+        return self._tables.num_held_by(sequence.seq_id for sequence in sequences)
 
     @property
     def speculation(self) -> SpeculationCounts:
@@ -132,6 +148,7 @@ class Scheduler:
         )
         priority = request.priority if self._policy is SchedulingPolicy.PRIORITY else 0
         request.open(self._next_seq_id, priority, self._num_arrivals, rule)
+        self._prefixes.open(request)
         self._num_arrivals += 1
         self._next_seq_id += len(request.sequences)
         self._requests[request.request_id] = request
@@ -168,7 +185,7 @@ class Scheduler:
         """
         demand = self._make_room_to_grow()
         demand = self._admit(demand)
-        shares = self._share_budget()
+        shares = share_budget(self._running, self._requests, self._limits.max_num_batched_tokens)
         guesses = self._guess(shares, demand)
         steps: list[SeqStep] = []
         copies: list[BlockCopy] = []
@@ -188,6 +205,7 @@ class Scheduler:
                 steps.append(
                     _seq_step((seq_id, token_ids, start, table, sampling, 0, known, None, NOTHING))
                 )
+        self._tables.settle()
         self._num_steps += 1
         return StepPlan(self._num_steps, tuple(steps), tuple(copies))
 
@@ -208,30 +226,27 @@ class Scheduler:
                 assert known is not None, f"{sequence.request_id} did not ask for prompt logprobs"
                 known.extend(result.prompt_logprobs[step.seq_id])
             if is_plain and last == first + 1 and step.start >= sequence.prompt_len:  # nearly all
+                if sequence.num_computed % self._tables.block_size == 0:
+                    self._prefixes.publish(sequence)
                 request = self._requests[sequence.request_id]
                 self._append(sequence, request, result.token_ids[first], None, events)
             elif last > first:
                 self._receive(sequence, step, result, first, events)
+            else:
+                self._prefixes.publish(sequence)
         num_tokens = len(result.token_ids)
         assert last == num_tokens, f"{num_tokens} tokens for {last} samples"
         return events
 
     def steady_decode(self) -> SteadyDecode | None:
-        """The coming steps, if the next holds no decision and no token drawn in it can end a sequence early.
+        """The coming steps, if the next holds no decision; for simulations without end tokens. Between steps."""
+        queues = (self._running, self._waiting, self._requests)
+        return find_steady(*queues, self._tables, self._limits) if self._is_simple else None
 
-        For simulations without speculation; between steps. `skip_steps` takes them.
-        """
-        head = self._waiting.best if self._waiting else None
-        is_simple = self._policy is SchedulingPolicy.FCFS and self._speculator is None
-        if not is_simple or not is_steady(self._running, head, self._tables, self._limits):
-            return None
-        left = (self._requests[s.request_id].num_tokens_left(s) for s in self._running)
-        return SteadyDecode(list(self._running), min(left, default=1) - 1, self._tables)
-
-    def skip_steps(self, steps: SteadyDecode, count: int, token_id: int) -> None:
-        """Take the first `count` of `steps`, just returned, at once; every draw gives `token_id`, no end token."""
-        steps.skip(count, token_id)
-        self._num_steps += count
+    def reset_prefix_cache(self) -> bool:
+        """Forget all prefixes that no sequence holds. Returns whether nothing is left."""
+        self._tables.forget_cached()
+        return not self._tables.cache
 
     def check_integrity(self) -> None:
         """Raise IntegrityError unless queues, tables and pool agree. Between steps; O(N)."""
@@ -256,9 +271,9 @@ class Scheduler:
     def _make_room_to_grow(self) -> Demand:
         """Preempt sequences until all that run can compute what they know. Returns what those take."""
         demand = Demand.of(self._running)
-        if demand.most_blocks(self._tables.block_size) <= self._tables.num_free:
+        if demand.most_blocks(self._tables.block_size) <= self._tables.num_available:
             return demand
-        num_blocks = blocks_to_catch_up(self._running, self._tables) - self._tables.num_free
+        num_blocks = blocks_to_catch_up(self._running, self._tables) - self._tables.num_available
         if num_blocks <= 0:
             return demand
         for victim in victims_of_growth(self._running, self._tables, num_blocks):
@@ -266,42 +281,48 @@ class Scheduler:
         return Demand.of(self._running)
 
     def _admit(self, demand: Demand) -> Demand:
-        """Let waiting sequences in, strictly in order of rank, while there is room for the first of them.
+        """Let waiting sequences in, in order of rank, while there is room for the first of them.
 
-        Takes and returns what all running sequences need.
+        Only those are passed over who wait for what another is computing. Takes and returns what all running
+        sequences need.
         """
-        while self._waiting:
-            candidate = self._waiting.best
-            if self._tokens_left_for(candidate, demand) <= 0:
+        running, limits, place = self._running, self._limits, 0
+        while place < len(self._waiting):
+            candidate = self._waiting[place]
+            if tokens_left_for(candidate, running, demand, limits) <= 0:
                 break
-            victims = self._victims_for(candidate, demand)
-            if victims is None:
-                break
-            for victim in victims:
-                self._preempt(victim)
-            if victims:
+            request = self._requests[candidate.request_id]
+            found = self._prefixes.match(candidate, request)
+            if found is None:
+                place += 1
+                continue
+            match = fitting(candidate, found, demand, running, self._tables, limits)
+            if match is None:
+                if not self._make_way(candidate, demand):
+                    break
                 demand = Demand.of(self._running)
+                match = found.without_tail(self._tables.block_size)
             self._waiting.remove(candidate)
+            self._prefixes.enter(candidate, request, match)
+            request.num_recomputed_tokens += max(0, candidate.num_lost - candidate.num_computed)
             self._run(candidate)
             demand.add(candidate)
         return demand
 
-    def _tokens_left_for(self, candidate: Sequence, demand: Demand) -> int:
-        if self._running and candidate.rank < self._running.worst.rank:
-            return tokens_left_for(candidate, self._running, self._limits)
-        return self._limits.max_num_batched_tokens - demand.num_tokens  # all others go first
-
-    def _victims_for(self, candidate: Sequence, demand: Demand) -> list[Sequence] | None:
-        """Who makes way for a waiting sequence; None if it has to wait."""
-        if demand.leaves_room_for(candidate, self._tables, self._limits):
-            return []
+    def _make_way(self, candidate: Sequence, demand: Demand) -> bool:
+        """Preempt those of a worse class who hold what a waiting sequence lacks. False: it has to wait."""
         num_seats = demand.num_seats + candidate.num_seats - self._limits.max_num_seqs
         if num_seats > 0 and self._running.worst.rank.priority <= candidate.rank.priority:
-            return None
+            return False
+        # They may be the ones that it shares blocks with: none count as shared.
         shortage = shortage_of(candidate, self._running, self._tables, self._limits)
-        return victims_of_priority(candidate, shortage, self._running, self._tables)
+        victims = victims_of_priority(candidate, shortage, self._running, self._tables)
+        for victim in victims or ():
+            self._preempt(victim)
+        return victims is not None
 
     def _preempt(self, victim: Sequence) -> None:
+        self._prefixes.leave(victim)
         self._running.remove(victim)
         give_up_blocks(victim, self._tables)
         self._waiting.add(victim)
@@ -312,28 +333,6 @@ class Scheduler:
         sequence.status = SequenceStatus.RUNNING
         self._running.add(sequence)
 
-    def _share_budget(self) -> list[tuple[Sequence, int]]:
-        """How many known tokens each sequence computes in this step.
-
-        Those that need a single token go first, so that no long prompt makes a decoding sequence wait.
-        """
-        budget = self._limits.max_num_batched_tokens
-        shares: list[tuple[Sequence, int]] = []
-        longer: list[Sequence] = []
-        for sequence in self._running:
-            if len(sequence.token_ids) - sequence.num_computed > 1:
-                longer.append(sequence)
-            elif budget > 0:
-                budget -= 1
-                shares.append((sequence, 1))
-        for sequence in longer:
-            if budget == 0:
-                break
-            chunk = self._requests[sequence.request_id].chunk_len(sequence, budget)
-            budget -= chunk
-            shares.append((sequence, chunk))
-        return shares
-
     def _guess(
         self, shares: list[tuple[Sequence, int]], demand: Demand
     ) -> Mapping[SeqId, "array[int]"]:
@@ -343,7 +342,7 @@ class Scheduler:
             return {}
         num_tokens = sum(count for _, count in shares)
         num_blocks = demand.most_blocks(self._tables.block_size) + speculator.max_tokens
-        if num_tokens >= speculator.max_tokens or num_blocks > self._tables.num_free:
+        if num_tokens >= speculator.max_tokens or num_blocks > self._tables.num_available:
             return {}
         candidates = [
             (sequence, self._requests[sequence.request_id].num_tokens_left(sequence))
@@ -382,6 +381,9 @@ class Scheduler:
                 if draw in result.errors:
                     events += self._fail(request, result.errors[draw])
                     return
+        self._prefixes.publish(sequence)
+        if sequence.num_outputs == 0:
+            events.append(PromptEvent(request.request_id, request.num_cached_tokens or 0))
         if request.prompt_logprobs is not None:
             values = tuple(request.prompt_logprobs)
             request.prompt_logprobs = None
@@ -418,6 +420,7 @@ class Scheduler:
         if sequence.status is SequenceStatus.RUNNING:
             sequence.num_computed += num_right
             self._tables.shrink(step.seq_id, sequence.num_computed)
+            self._prefixes.publish(sequence)
 
     def _fork(self, first: Sequence, request: Request) -> None:
         """The prompt is computed: from here on each sequence of the request is scheduled for itself."""
@@ -426,6 +429,7 @@ class Scheduler:
         for follower in request.sequences[1:]:
             self._tables.fork(first.seq_id, follower.seq_id)
             follower.num_computed = first.num_computed
+            self._prefixes.fork(first, follower)
             self._run(follower)
 
     def _append(
@@ -452,6 +456,8 @@ class Scheduler:
                 events.append(self._close(request))
 
     def _fail(self, request: Request, error: str) -> list[Event]:
+        for sequence in request.sequences:
+            self._prefixes.discard(sequence)
         return self._end_early(request, FinishReason.ERROR, error=error)
 
     def _end_early(
@@ -470,6 +476,7 @@ class Scheduler:
     def _finish(self, sequence: Sequence) -> None:
         """Free what a sequence holds, wherever it is in its life."""
         if sequence.status is SequenceStatus.RUNNING:
+            self._prefixes.leave(sequence)
             self._running.remove(sequence)
         elif sequence.status is SequenceStatus.WAITING:
             self._waiting.remove(sequence)
@@ -484,8 +491,9 @@ class Scheduler:
         return RequestEndEvent(
             request.request_id,
             request.prompt_len,
-            request.num_cached_tokens,
+            request.num_cached_tokens or 0,
             request.num_preemptions,
+            request.num_recomputed_tokens,
             error,
             RequestFailedError.__name__ if error is not None else None,
         )

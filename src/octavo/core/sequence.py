@@ -8,6 +8,7 @@ from enum import Enum
 from operator import attrgetter
 from typing import NamedTuple
 
+from octavo.core.prefix_cache import Key, PrefixChain
 from octavo.core.step import Sampling, SeqId
 
 
@@ -54,6 +55,12 @@ class Sequence:
     num_computed: int = 0
     """Tokens whose keys and values are in its blocks, from the first on."""
     status: SequenceStatus = SequenceStatus.WAITING
+    num_lost: int = 0
+    """While it waits after a preemption: tokens that were computed before it."""
+    chain: PrefixChain | None = None
+    """The keys of its full blocks; None: it neither uses the prefix cache nor adds to it."""
+    awaited: Key | None = None
+    """While it waits: the first block that it did not find."""
 
     def __post_init__(self) -> None:
         self.prompt_len = len(self.token_ids)
@@ -88,11 +95,6 @@ class RankedSequences:
         self._ranked: list[Sequence] = []
 
     @property
-    def best(self) -> Sequence:
-        """The first; there must be one."""
-        return self._ranked[0]
-
-    @property
     def worst(self) -> Sequence:
         """The last; there must be one."""
         return self._ranked[-1]
@@ -109,6 +111,9 @@ class RankedSequences:
 
     def __len__(self) -> int:
         return len(self._ranked)
+
+    def __getitem__(self, place: int) -> Sequence:
+        return self._ranked[place]
 
     def __iter__(self) -> Iterator[Sequence]:
         return iter(self._ranked)

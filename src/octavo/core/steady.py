@@ -5,10 +5,11 @@ at once, with the same counts after them as if they had been taken one by one.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from octavo.core.admission import Limits, shortage_of, tokens_left_for
+from octavo.core.admission import Demand, Limits, shortage_of, tokens_left_for
 from octavo.core.block_tables import BlockTables
+from octavo.core.request import Request
 from octavo.core.sequence import RankedSequences, Sequence
 from octavo.core.step import SeqId
 
@@ -42,7 +43,7 @@ class SteadyDecode:
         return self._tables.block_size
 
     def skip(self, count: int, token_id: int) -> None:
-        """Take the first `count` steps: each sequence gets `token_id` that often, and the blocks for it."""
+        """Take the first `count` steps: each sequence gets `token_id`, no end token, that often, and blocks for it."""
         assert count <= self.num_steps, f"{count} of {self.num_steps} steps"
         token_ids = [token_id] * count
         for sequence in self._sequences:
@@ -53,7 +54,7 @@ class SteadyDecode:
             sequence.token_ids.extend(token_ids)
 
     def _steps_with_blocks(self, max_steps: int) -> int:
-        left = self._tables.num_free
+        left = self._tables.num_available
         for step in range(max_steps):
             left -= self.blocks_taken(step)
             if left < 0:
@@ -61,18 +62,30 @@ class SteadyDecode:
         return max(0, max_steps)
 
 
-def is_steady(
-    running: RankedSequences, head: Sequence | None, tables: BlockTables, limits: Limits
-) -> bool:
-    """Whether all that run only decode, and `head`, the first that waits, cannot enter.
+def find_steady(
+    running: RankedSequences,
+    waiting: RankedSequences,
+    requests: Mapping[str, Request],
+    tables: BlockTables,
+    limits: Limits,
+) -> SteadyDecode | None:
+    """The coming steps, if all that run only decode, and the first that waits cannot enter.
 
     It then waits as long as they only decode: each step leaves no more blocks than the last.
     """
     if not _all_decode(running, tables):
-        return False
-    if head is None or tokens_left_for(head, running, limits) <= 0:
-        return True
-    return max(shortage_of(head, running, tables, limits)) > 0
+        return None
+    if waiting and _can_enter(waiting[0], running, tables, limits):
+        return None
+    left = (requests[s.request_id].num_tokens_left(s) for s in running)
+    return SteadyDecode(list(running), min(left, default=1) - 1, tables)
+
+
+def _can_enter(
+    head: Sequence, running: RankedSequences, tables: BlockTables, limits: Limits
+) -> bool:
+    num_tokens = tokens_left_for(head, running, Demand.of(running), limits)
+    return num_tokens > 0 and max(shortage_of(head, running, tables, limits)) <= 0
 
 
 def _all_decode(sequences: Iterable[Sequence], tables: BlockTables) -> bool:

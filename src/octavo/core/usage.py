@@ -20,5 +20,11 @@ class KvUsage:
     """Copies made on write, since the start."""
     num_preemptions: int
     """Sequences that had to give up their blocks, since the start."""
-    num_blocks_cached: int = 0
+    num_blocks_cached: int
     """Blocks that nobody references but that still hold a reusable prefix."""
+    num_blocks_evicted: int
+    """Cached blocks that were given to others, since the start."""
+    num_prefix_queries: int
+    """Prompt tokens that were looked up in the prefix cache, since the start."""
+    num_prefix_hits: int
+    """Those that were found."""

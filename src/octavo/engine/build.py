@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from octavo.checkpoints.locate import locate
-from octavo.config import KV_CACHE_DTYPES, Backend, EngineConfig
+from octavo.config import QUANTIZATIONS, Backend, EngineConfig
 from octavo.core.block_tables import BlockTables
 from octavo.core.scheduler import Scheduler
 from octavo.core.step import Runner
@@ -13,7 +13,14 @@ from octavo.engine.loop import Engine
 from octavo.engine.messages import LedgerLine, Ready
 from octavo.errors import ConfigError
 from octavo.machine import check_platform, inspect_machine
-from octavo.models.footprint import StoredWeight, block_bytes, scratch_bytes, weight_bytes
+from octavo.models.footprint import (
+    KV_NUMBERS,
+    StoredWeight,
+    block_bytes,
+    quantized_types,
+    scratch_bytes,
+    weight_bytes,
+)
 from octavo.models.model import Model, load_model
 from octavo.models.spec import DecoderSpec
 from octavo.progress import Progress, silent
@@ -55,12 +62,13 @@ def build_engine(
     if wrap_runner is not None:
         runner = wrap_runner(runner)
     scheduler = Scheduler(
-        BlockTables(runner.num_blocks, runner.block_size),
+        BlockTables(runner.num_blocks, runner.block_size, _fingerprint(model, resolved)),
         max_num_batched_tokens=resolved.max_num_batched_tokens,
         max_num_seqs=resolved.max_num_seqs,
         max_model_len=resolved.max_model_len,
         policy=resolved.policy,
         end_token_ids=model.generation.end_token_ids,
+        prefix_caching=resolved.prefix_caching,
         speculation=resolved.speculation,
     )
     engine = Engine(
@@ -93,16 +101,16 @@ def facts_of(model: SizedModel, config: EngineConfig) -> ModelFacts:
     return ModelFacts(
         max_position_embeddings=spec.max_position_embeddings,
         block_bytes={
-            dtype: block_bytes(spec, config.cache.block_size, dtype)
-            for dtype in KV_CACHE_DTYPES
-            if dtype != "auto"
+            dtype: block_bytes(spec, config.cache.block_size, dtype) for dtype in KV_NUMBERS
         },
         weight_bytes={
-            dtype: weight_bytes(model.weights, dtype) for dtype in ("auto", "float32", "bfloat16")
+            dtype: weight_bytes(model.weights, dtype)
+            for dtype in ("auto", "float32", "bfloat16", *QUANTIZATIONS)
         },
         scratch_bytes=lambda num_threads: scratch_bytes(
             spec, scheduler.max_num_batched_tokens, num_threads
         ),
+        quantized_types=quantized_types(model.weights),
     )
 
 
@@ -146,6 +154,19 @@ def instruction_set(backend: Backend) -> str:
         raise ConfigError(str(error)) from error
 
 
+def _fingerprint(model: Model, resolved: ResolvedConfig) -> bytes:
+    """All that keys and values depend on besides tokens."""
+    parts = (
+        str(model.path),
+        model.spec.architecture,
+        resolved.backend.value,
+        resolved.dtype,
+        resolved.kv_cache_dtype,
+        instruction_set(resolved.backend),
+    )
+    return "\0".join(parts).encode("utf-8", "surrogateescape")
+
+
 def _ready(model: Model, resolved: ResolvedConfig, runner: Runner) -> Ready:
     return Ready(
         model=model.name,
@@ -162,5 +183,6 @@ def _ready(model: Model, resolved: ResolvedConfig, runner: Runner) -> Ready:
         speculation="off" if resolved.speculation is None else "ngram",
         isa=instruction_set(resolved.backend),
         num_threads=resolved.num_threads,
+        prefix_caching=resolved.prefix_caching,
         ledger=[LedgerLine(name, num_bytes) for name, num_bytes in resolved.memory.lines],
     )

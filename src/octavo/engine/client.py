@@ -107,6 +107,9 @@ class EngineClient:
         params: SamplingParams,
         *,
         priority: int = 0,
+        cache_salt: str = "",
+        wants_kv_usage: bool = False,
+        is_beam: bool = False,
     ) -> RequestStream:
         """An async context manager over the outputs of a request; see `RequestStream`.
 
@@ -116,11 +119,21 @@ class EngineClient:
         token_ids = token_id_array(prompt_token_ids)
         if self.ready is not None:
             check_token_ids(token_ids, self.ready.vocab_size)
-            params.verify(vocab_size=self.ready.vocab_size, max_logprobs=self.ready.max_logprobs)
+            max_logprobs = -1 if is_beam else self.ready.max_logprobs
+            params.verify(vocab_size=self.ready.vocab_size, max_logprobs=max_logprobs)
         seed = self._seeds.next(params.seed)
         try:
             frame = self._channel.encode(
-                Submit(request_id, token_ids.tobytes(), params, seed, priority)
+                Submit(
+                    request_id,
+                    token_ids.tobytes(),
+                    params,
+                    seed,
+                    priority,
+                    cache_salt,
+                    wants_kv_usage,
+                    is_beam,
+                )
             )
         except (OverflowError, UnicodeEncodeError) as error:
             raise InvalidParameterError(
@@ -210,6 +223,9 @@ class EngineClient:
         """Each part of a step to the stream of its request. Those of unknown requests have lost their reader."""
         self.stats = outputs.stats
         streams = self._streams
+        for prompt in outputs.prompts:
+            if stream := streams.get(prompt.request_id):
+                stream.num_cached_tokens = prompt.num_cached_tokens
         for values in outputs.prompt_logprobs:
             if stream := streams.get(values.request_id):
                 stream.put_prompt_logprobs(values)

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 from octavo.core.events import (
     Event,
+    PromptEvent,
     PromptLogprobsEvent,
     RequestEndEvent,
     SequenceEndEvent,
@@ -13,8 +14,11 @@ from octavo.core.events import (
 from octavo.core.request import Request
 from octavo.core.scheduler import Scheduler
 from octavo.core.step import Runner, TokenLogprobs
+from octavo.engine.kv_account import KvAccount, KvAccounts
 from octavo.engine.messages import (
     EngineStats,
+    KvUsageReport,
+    PromptComputed,
     PromptLogprobs,
     RequestEnd,
     SequenceOutput,
@@ -49,10 +53,9 @@ class Engine:
         self._max_logprobs = max_logprobs
         self._max_num_queued_reqs = max_num_queued_reqs
         self._stats = StatsCounter(scheduler)
+        self._accounts = KvAccounts(scheduler)
         self._open: dict[str, int] = {}
         """Prompt length of each open request."""
-        self._computing: dict[str, int] = {}
-        """The same, of those that have no token yet."""
 
     @property
     def has_work(self) -> bool:
@@ -68,17 +71,26 @@ class Engine:
         """Accept a request. Raises, before anything is touched, UserError for what can never run and QueueFullError."""
         prompt = submit.prompt()
         check_token_ids(prompt, self._vocab_size)
-        submit.params.verify(vocab_size=self._vocab_size, max_logprobs=self._max_logprobs)
+        max_logprobs = -1 if submit.is_beam else self._max_logprobs
+        submit.params.verify(vocab_size=self._vocab_size, max_logprobs=max_logprobs)
         if self._scheduler.num_waiting >= self._max_num_queued_reqs:
             raise QueueFullError(
                 f"{self._scheduler.num_waiting} requests are waiting, at most "
                 f"{self._max_num_queued_reqs} may (--max-num-queued-reqs); try again later"
             )
         self._scheduler.add(
-            Request(submit.request_id, prompt, submit.params, submit.seed, priority=submit.priority)
+            Request(
+                submit.request_id,
+                prompt,
+                submit.params,
+                submit.seed,
+                priority=submit.priority,
+                cache_salt=submit.cache_salt,
+            )
         )
         self._open[submit.request_id] = len(prompt)
-        self._computing[submit.request_id] = len(prompt)
+        if submit.wants_kv_usage:
+            self._accounts.open(submit.request_id)
 
     def abort(self, request_ids: Iterable[str]) -> StepOutputs:
         """End these requests now. Ids of requests that have ended already are skipped."""
@@ -97,9 +109,12 @@ class Engine:
         """Compute one step. What the runner raises is not caught: the engine can only `fail` then."""
         start = time.perf_counter()
         plan = self._scheduler.schedule()
+        self._accounts.begin_step()
         result = self._runner.run(plan)
         events = self._scheduler.commit(plan, result)
-        self._stats.count_step(time.perf_counter() - start)
+        seconds = time.perf_counter() - start
+        self._stats.count_step(seconds)
+        self._accounts.end_step(seconds)
         return self.outputs(events)
 
     def fail(self, reason: str) -> StepOutputs:
@@ -115,6 +130,10 @@ class Engine:
         """A message with these ends and the state now."""
         return StepOutputs(sequences=[], ends=ends, prompt_logprobs=[], stats=self.stats)
 
+    def reset_prefix_cache(self) -> bool:
+        """Forget all prefixes that no running request holds. Returns whether nothing is left."""
+        return self._scheduler.reset_prefix_cache()
+
     def close(self) -> None:
         """Give back the runner's threads and memory."""
         self._runner.close()
@@ -124,11 +143,10 @@ class Engine:
         sequences: list[SequenceOutput] = []
         ends: list[RequestEnd] = []
         prompt_logprobs: list[PromptLogprobs] = []
+        prompts: list[PromptComputed] = []
         last: SequenceOutput | None = None
         for event in events:
             if isinstance(event, TokenEvent):
-                if self._computing:
-                    self._stats.count_prompt(self._computing.pop(event.request_id, 0))
                 output = _token_output(event)
                 if last and (last.request_id, last.index) == (output.request_id, output.index):
                     output = merged(sequences.pop(), output)
@@ -136,18 +154,20 @@ class Engine:
                 last = output
             elif isinstance(event, RequestEndEvent):
                 del self._open[event.request_id]
-                self._computing.pop(event.request_id, None)
-                ends.append(_request_end(event))
+                ends.append(_request_end(event, self._accounts.close(event.request_id)))
             elif isinstance(event, SequenceEndEvent):
                 sequences.append(
                     SequenceOutput(
                         event.request_id, event.index, [], finish_reason=event.finish_reason.value
                     )
                 )
+            elif isinstance(event, PromptEvent):
+                self._stats.count_prompt(self._open[event.request_id])
+                prompts.append(PromptComputed(event.request_id, event.num_cached_tokens))
             else:
                 prompt_logprobs.append(_prompt_logprobs(event))
         self._stats.count_tokens(sum(len(output.token_ids) for output in sequences))
-        return StepOutputs(sequences, ends, prompt_logprobs, self._stats.snapshot())
+        return StepOutputs(sequences, ends, prompt_logprobs, self._stats.snapshot(), prompts)
 
 
 def _token_output(event: TokenEvent) -> SequenceOutput:
@@ -170,12 +190,17 @@ def _prompt_logprobs(event: PromptLogprobsEvent) -> PromptLogprobs:
     return PromptLogprobs(event.request_id, [_token_logprob(value) for value in event.values])
 
 
-def _request_end(event: RequestEndEvent) -> RequestEnd:
+def _request_end(event: RequestEndEvent, account: KvAccount | None) -> RequestEnd:
+    kv_usage = None
+    if account is not None:
+        kv_usage = KvUsageReport(account.peak_blocks, account.block_seconds)
     return RequestEnd(
         event.request_id,
         event.num_prompt_tokens,
         event.num_cached_tokens,
         event.num_preemptions,
+        event.num_recomputed_tokens,
+        kv_usage,
         event.error,
         event.error_type,
     )

@@ -19,6 +19,11 @@ class Submit(msgspec.Struct, frozen=True, tag=True):
     params: SamplingParams
     seed: int
     priority: int = 0
+    cache_salt: str = ""
+    wants_kv_usage: bool = False
+    """Whether its end is to say what it cost in pages."""
+    is_beam: bool = False
+    """Asks for log-probabilities to go on with: the limit for users (`--max-logprobs`) is not meant."""
 
     def prompt(self) -> "array[int]":
         """The prompt's token ids."""
@@ -81,6 +86,7 @@ class Ready(msgspec.Struct, frozen=True, tag=True):
     """off, or the method: ngram."""
     isa: str
     num_threads: int
+    prefix_caching: bool
     ledger: list[LedgerLine]
 
 
@@ -91,6 +97,22 @@ class TokenLogprob(msgspec.Struct, frozen=True, array_like=True):
     logprob: float
     rank: int
     top: list[tuple[int, float]]
+
+
+class KvUsageReport(msgspec.Struct, frozen=True, array_like=True):
+    """What a request cost in pages; a page that several of its sequences shared counts once."""
+
+    peak_blocks: int
+    block_seconds: float
+    """Pages times the time of the steps for which they were held."""
+
+
+class PromptComputed(msgspec.Struct, frozen=True, array_like=True):
+    """The prompt of a request is computed; once, before its log-probabilities and its first token."""
+
+    request_id: str
+    num_cached_tokens: int
+    """How many of its tokens were in the prefix cache."""
 
 
 class SequenceOutput(msgspec.Struct, frozen=True, array_like=True):
@@ -137,6 +159,10 @@ class RequestEnd(msgspec.Struct, frozen=True, array_like=True):
     num_prompt_tokens: int
     num_cached_tokens: int = 0
     num_preemptions: int = 0
+    num_recomputed_tokens: int = 0
+    """Tokens that preemptions made it compute again."""
+    kv_usage: KvUsageReport | None = None
+    """If it was asked for."""
     error: str | None = None
     error_type: str | None = None
     """Name of the class in `octavo.errors`."""
@@ -169,6 +195,11 @@ class EngineStats(msgspec.Struct, frozen=True):
     """Those that were right."""
     num_preemptions: int = 0
     num_block_copies: int = 0
+    num_blocks_evicted: int = 0
+    num_prefix_queries: int = 0
+    """Prompt tokens that were looked up in the prefix cache."""
+    num_prefix_hits: int = 0
+    """Those that were found."""
     kv_waste_sum: float = 0.0
     """Sum over steps of (slots referenced - slots used) / slots referenced; divide by num_steps."""
     step_seconds: float = 0.0
@@ -181,6 +212,7 @@ class StepOutputs(msgspec.Struct, frozen=True, tag=True):
     ends: list[RequestEnd]
     prompt_logprobs: list[PromptLogprobs]
     stats: EngineStats
+    prompts: list[PromptComputed] = []
 
 
 class EngineFailed(msgspec.Struct, frozen=True, tag=True):

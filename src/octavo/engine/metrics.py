@@ -71,6 +71,18 @@ def _cache(stats: EngineStats) -> list[EngineMetric]:
                 ("slots_wasted", "Token slots of referenced blocks without a token.", unused),
             )
         ),
+        EngineMetric(
+            _both("prefix_cache_queries"), "Prompt tokens looked up in the prefix cache.", stats.num_prefix_queries,
+            is_counter=True,
+        ),
+        EngineMetric(
+            _both("prefix_cache_hits"), "Prompt tokens found in the prefix cache, and not computed.",
+            stats.num_prefix_hits, is_counter=True,
+        ),
+        EngineMetric(
+            ("octavo_kv_blocks_evicted",), "Cached blocks that were given to others.", stats.num_blocks_evicted,
+            is_counter=True,
+        ),
         EngineMetric(("octavo_kv_block_copies",), "Blocks copied before a write.", stats.num_block_copies, is_counter=True),
         EngineMetric(
             ("octavo_kv_waste_ratio_sum",),

@@ -53,6 +53,9 @@ class StatsCounter:
             num_accepted_tokens=speculation.num_accepted_tokens,
             num_preemptions=usage.num_preemptions,
             num_block_copies=usage.num_block_copies,
+            num_blocks_evicted=usage.num_blocks_evicted,
+            num_prefix_queries=usage.num_prefix_queries,
+            num_prefix_hits=usage.num_prefix_hits,
             kv_waste_sum=self._kv_waste_sum,
             step_seconds=self._step_seconds,
         )

@@ -47,6 +47,8 @@ class RequestStream:
 
     def __init__(self, owner: StreamOwner, request_id: str, frame: bytes) -> None:
         self.request_id = request_id
+        self.num_cached_tokens = 0
+        """Prompt tokens that were in the prefix cache; known before the first token comes."""
         self._owner = owner
         self._frame = frame
         self._outputs: dict[int, SequenceOutput] = {}

@@ -201,6 +201,7 @@ def measure_single_stream(
     """Run one greedy request alone, after one like it to warm up. Raises what it fails with."""
     progress("single stream", 0.0)
     _stream(engine, prompt_len, 2, vocab_size, seed=1)
+    engine.reset_prefix_cache()
     start, times = _stream(engine, prompt_len, num_tokens, vocab_size, seed=2)
     progress("single stream", 1.0)
     return SingleStream(

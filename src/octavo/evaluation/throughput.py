@@ -95,6 +95,7 @@ def run_workload(
             )
     progress("warming up", 0.0)
     _run(engine, _warm_up(items, ready.vocab_size), lambda _done: None)
+    engine.reset_prefix_cache()
     progress("warming up", 1.0)
     before = engine.stats
     total = sum(item.max_tokens for item in items)

@@ -30,6 +30,11 @@ class StoredWeight(Protocol):
     """A weight as far as its size goes: a `Weight`, or one that is known by its header only."""
 
     @property
+    def name(self) -> str:
+        """As `ModelWeights` names it."""
+        ...
+
+    @property
     def quant(self) -> QuantType:
         """How its numbers are stored."""
         ...
@@ -40,7 +45,10 @@ class StoredWeight(Protocol):
         ...
 
 
-_NUMBER_BYTES = {"float32": 4, "bfloat16": 2}
+KV_NUMBERS = ("float32", "bfloat16", "int8", "fp8")
+"""What the numbers of the cache can be."""
+
+_NUMBER_BYTES = {"float32": 4, "bfloat16": 2, "int8": 1, "fp8": 1}
 
 
 def padded_head_dim(spec: DecoderSpec) -> int:
@@ -54,13 +62,13 @@ def block_bytes(spec: DecoderSpec, block_size: int, kv_cache_dtype: str) -> int:
     int8 keeps two float32 scales beside the numbers of each token and head.
     """
     heads = spec.num_layers * spec.num_kv_heads
-    numbers = 2 * padded_head_dim(spec)
-    per_token = numbers + 8 if kv_cache_dtype == "int8" else numbers * _NUMBER_BYTES[kv_cache_dtype]
-    return heads * per_token * block_size
+    numbers = 2 * padded_head_dim(spec) * _NUMBER_BYTES[kv_cache_dtype]
+    scales = 8 if kv_cache_dtype == "int8" else 0
+    return heads * (numbers + scales) * block_size
 
 
 def weight_bytes(weights: Mapping[str, StoredWeight], dtype: str) -> int:
-    """Bytes of the weights in memory, for dtype auto, float32 or bfloat16.
+    """Bytes of the weights in memory, for dtype auto, float32, bfloat16, int8 or int4.
 
     Vectors (norms and biases) are float32 always.
     A tied head is the embedding and counts once.
@@ -71,9 +79,30 @@ def weight_bytes(weights: Mapping[str, StoredWeight], dtype: str) -> int:
             total += 4 * weight.shape[0]
         else:
             rows, columns = weight.shape
-            number = PACKED_BYTES[weight.quant] if dtype == "auto" else _NUMBER_BYTES[dtype]
-            total += int(rows * columns * number)
+            total += int(rows * columns * _weight_number_bytes(weight, dtype))
+            total += 4 * rows if dtype == "int8" else 0
     return total
+
+
+def quantized_types(weights: Mapping[str, StoredWeight]) -> tuple[str, ...]:
+    """Names of the quantized formats among them, in alphabetical order."""
+    names = {weight.quant.name for weight in weights.values()}
+    return tuple(sorted(names - {"F32", "F16", "BF16"}))
+
+
+def int4_type(weight: StoredWeight) -> QuantType:
+    """The type whose packed form a float matrix takes with dtype int4: rows that are not whole groups stay BF16."""
+    if weight.shape[1] % QuantType.Q4_1.block_len:
+        return QuantType.BF16
+    return QuantType.Q8_0 if weight.name in ("embed", "head") else QuantType.Q4_1
+
+
+def _weight_number_bytes(weight: StoredWeight, dtype: str) -> float:
+    if dtype == "auto":
+        return PACKED_BYTES[weight.quant]
+    if dtype == "int4":
+        return PACKED_BYTES[int4_type(weight)]
+    return _NUMBER_BYTES[dtype]
 
 
 def scratch_bytes(spec: DecoderSpec, max_num_batched_tokens: int, num_threads: int) -> int:

@@ -24,8 +24,9 @@ _TORCH_DTYPES = {
 
 @dataclass(frozen=True, slots=True)
 class WeightOutline:
-    """Format and shape of a weight."""
+    """Name, format and shape of a weight."""
 
+    name: str
     quant: QuantType
     shape: tuple[int, ...]
 
@@ -49,7 +50,8 @@ def read_outline(path: Path) -> ModelOutline:
         return _of_config(read_json_object(path / "config.json"), path)
     model = load_model(path)
     weights = {
-        name: WeightOutline(weight.quant, weight.shape) for name, weight in model.weights.items()
+        name: WeightOutline(name, weight.quant, weight.shape)
+        for name, weight in model.weights.items()
     }
     return ModelOutline(model.name, model.spec, weights)
 
@@ -73,5 +75,7 @@ def _of_config(config: Mapping[str, Any], path: Path) -> ModelOutline:
     spec = read_spec(Checkpoint(path, "safetensors", config, {}))
     dtype = config.get("dtype") or config.get("torch_dtype") or "bfloat16"
     quant = _TORCH_DTYPES.get(str(dtype), QuantType.BF16)
-    weights = {name: WeightOutline(quant, shape) for name, shape in expected_shapes(spec).items()}
+    weights = {
+        name: WeightOutline(name, quant, shape) for name, shape in expected_shapes(spec).items()
+    }
     return ModelOutline(path.name, spec, weights)

@@ -70,6 +70,7 @@ class Batch:
                     request.params,
                     request.seed,
                     request.priority,
+                    request.prompt.cache_salt,
                 )
             )
 

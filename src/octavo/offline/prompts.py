@@ -41,6 +41,8 @@ class ParsedPrompt:
 
     text: str | None
     token_ids: "array[int]"
+    cache_salt: str = ""
+    """Only prompts with the same salt share the pages of equal beginnings."""
 
 
 def split_prompts(prompts: Prompts) -> tuple[list[Any], bool]:
@@ -76,11 +78,16 @@ def _parse_dict(prompt: Mapping[str, Any], tokenizer: Tokenizer) -> ParsedPrompt
         if key not in _KNOWN_KEYS:
             raise InvalidParameterError(f"a prompt has no {key!r}", parameter=key)
     text, token_ids = prompt.get("prompt"), prompt.get("prompt_token_ids")
+    salt = prompt.get("cache_salt", "")
+    if not isinstance(salt, str):
+        raise InvalidParameterError(
+            f"cache_salt must be text; given: {salt!r}", parameter="cache_salt", value=salt
+        )
     if token_ids is not None:
-        return ParsedPrompt(text, token_id_array(token_ids))
+        return ParsedPrompt(text, token_id_array(token_ids), salt)
     if not isinstance(text, str):
         raise PromptError("a prompt needs a prompt or prompt_token_ids", parameter="prompts")
-    return ParsedPrompt(text, array("i", tokenizer.encode(text)))
+    return ParsedPrompt(text, array("i", tokenizer.encode(text)), salt)
 
 
 def _is_token_ids(prompts: object) -> bool:

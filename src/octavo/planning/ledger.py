@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from octavo.config import EngineConfig
+from octavo.config import QUANTIZATIONS, EngineConfig
 from octavo.engine.build import SizedModel, facts_of
 from octavo.errors import MemoryShortageError
 from octavo.machine import Machine
@@ -106,10 +106,17 @@ def make_ledger(config: EngineConfig, model: SizedModel, machine: Machine) -> Le
 def _formats(config: EngineConfig, model: SizedModel) -> Iterator[EngineConfig]:
     facts = facts_of(model, config)
     for dtype in facts.weight_bytes:
+        quantization = dtype if dtype in QUANTIZATIONS else None
+        if quantization is not None and facts.quantized_types:
+            continue  # made from F32, F16 or BF16 only
         for kv_cache_dtype in facts.block_bytes:
             yield replace(
                 config,
-                model=replace(config.model, dtype=dtype),
+                model=replace(
+                    config.model,
+                    dtype="auto" if quantization else dtype,
+                    quantization=quantization,
+                ),
                 cache=replace(config.cache, kv_cache_dtype=kv_cache_dtype),
             )
 
@@ -123,7 +130,7 @@ def _row(config: EngineConfig, model: SizedModel, machine: Machine) -> LedgerRow
         dtype, kv_cache_dtype = resolved.dtype, resolved.kv_cache_dtype
     except MemoryShortageError as error:
         shortage = str(error)
-        dtype, kv_cache_dtype = resolve_dtypes(config)
+        dtype, kv_cache_dtype = resolve_dtypes(config, facts, untold)
     block_size = config.cache.block_size
     block_bytes = facts.block_bytes[kv_cache_dtype]
     return LedgerRow(

@@ -41,6 +41,7 @@ class PagedBatcher:
             max_model_len=max_model_len,
             policy=SchedulingPolicy.FCFS,
             end_token_ids=_NO_END_TOKENS,
+            prefix_caching=False,
         )
         self._keys: dict[SeqId, SequenceKey] = {}
         self._open: dict[str, list[SeqId]] = {}
@@ -147,7 +148,6 @@ class PagedSteadySteps:
         self.keys = keys
         self.has_queue = scheduler.num_waiting > 0
         self.num_requests = len({request_id for request_id, _ in keys})
-        self._scheduler = scheduler
         self._found = found
         self._lengths = lengths
         self._span = span
@@ -178,7 +178,7 @@ class PagedSteadySteps:
 
     def skip(self, count: int) -> None:
         """Take the first `count` of them."""
-        self._scheduler.skip_steps(self._found, count, FILLER)
+        self._found.skip(count, FILLER)
 
 
 @lru_cache(maxsize=4096)

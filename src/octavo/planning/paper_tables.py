@@ -39,9 +39,9 @@ SAVED_BEAMS: Mapping[str, Mapping[int, tuple[float, ...]]] = {
 SHARING_RATE = {"sharegpt": 0.25, "alpaca": 2.0}
 """Low enough that nothing is preempted at six answers."""
 MISSING = (
-    "Figure 16 (a shared prefix of 80 and 341 tokens) needs a cache of prefixes in the core.",
+    "Figure 16 (a shared prefix of 80 and 341 tokens) needs the cache of prefixes, which simulations leave off.",
     "Figure 19 (swapping against computing again) needs swapping in the core.",
-    "Figure 14, beams: their memory is simulated (figure 15), their throughput needs beam search in the core.",
+    "Figure 14, beams: their memory is simulated (figure 15), their throughput is not.",
     "Figure 18a (a kernel's latency) is no matter of scheduling.",
 )
 """What is not reproduced, and why."""

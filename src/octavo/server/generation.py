@@ -7,9 +7,10 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from octavo.core.beam_search import BeamSearchParams
 from octavo.core.sampling_params import SamplingParams
 from octavo.engine.client import EngineClient
-from octavo.engine.messages import PromptLogprobs, SequenceOutput, TokenLogprob
+from octavo.engine.messages import PromptLogprobs, RequestEnd, SequenceOutput, TokenLogprob
 from octavo.server.metrics import ChoiceClock, Metrics
 from octavo.text.output_text import OutputText
 from octavo.text.tokenizer import Tokenizer
@@ -34,12 +35,20 @@ class GenerationRequest:
     request_id: str
     prompts: Sequence[Prompt]
     priority: int
+    cache_salt: str
+    """Only requests with the same salt share prefixes."""
+    n: int
+    """Choices of each prompt in the answer: all that are made, or the best of them."""
+    wants_kv_usage: bool
+    """Whether the answer is to say what it cost in pages."""
+    beams: BeamSearchParams | None
+    """Search for the most likely answers instead of drawing tokens."""
     arrived: float
     """`time.perf_counter()` when the body had been read."""
 
     @property
-    def n(self) -> int:
-        """Choices of each prompt."""
+    def num_samples(self) -> int:
+        """Choices that are made of each prompt."""
         return self.prompts[0].params.n
 
     @property
@@ -76,6 +85,10 @@ class PromptEnd:
 
     prompt_index: int
     num_cached_tokens: int
+    end: RequestEnd | None
+    """The engine's last word; None if nobody waited for it."""
+    num_dropped_tokens: int = 0
+    """Tokens of choices that were made and are not in the answer."""
 
 
 Output: TypeAlias = ChoiceText | PromptScores | PromptEnd
@@ -147,6 +160,8 @@ class Generator:
                 prompt.token_ids,
                 prompt.params,
                 priority=request.priority,
+                cache_salt=request.cache_salt,
+                wants_kv_usage=request.wants_kv_usage,
             ) as outputs:
                 async for output in outputs:
                     if isinstance(output, SequenceOutput):
@@ -158,14 +173,14 @@ class Generator:
                             yield text
                             # Only now has it been taken: a reader that never came back has aborted.
                             choices.count(text)
-                        if choices.cut_short:
+                        if choices.cut_short and not request.wants_kv_usage:
                             # The engine's last word would come a step later.
-                            yield choices.prompt_end(num_cached_tokens=0)
+                            yield choices.prompt_end(outputs.num_cached_tokens, None)
                             return
                     elif isinstance(output, PromptLogprobs):
                         yield PromptScores(prompt_index, output.values)
                     else:
-                        yield choices.prompt_end(output.num_cached_tokens)
+                        yield choices.prompt_end(output.num_cached_tokens, output)
         except Exception:
             reason = "error"
             raise
@@ -227,11 +242,11 @@ class _Choices:
         if text.finish_reason is not None:
             self._clocks[text.index - self._first_index].end(text.finish_reason)
 
-    def prompt_end(self, num_cached_tokens: int) -> PromptEnd:
+    def prompt_end(self, num_cached_tokens: int, end: RequestEnd | None) -> PromptEnd:
         """All have ended, and none has failed."""
         computed = len(self._prompt.token_ids) - num_cached_tokens
         self._metrics.prefill_computed_tokens.observe(computed)
-        return PromptEnd(self._prompt_index, num_cached_tokens)
+        return PromptEnd(self._prompt_index, num_cached_tokens, end)
 
     def end(self, reason: str) -> None:
         """Count the choices that have not ended as ended by `reason`."""

@@ -14,6 +14,7 @@ from octavo.config import SchedulingPolicy, ServerConfig
 from octavo.engine.client import EngineClient
 from octavo.engine.messages import Ready
 from octavo.errors import EngineDeadError
+from octavo.server.beams import BeamGenerator
 from octavo.server.exposition import Exposition
 from octavo.server.generation import GenerationRequest, Generator
 from octavo.server.http_errors import HttpError
@@ -116,6 +117,10 @@ class Serving:
     def generator(self, model: ServedModel) -> Generator:
         """What makes text with `model`."""
         return Generator(self.client, model.assets.tokenizer, self.metrics)
+
+    def beam_generator(self, model: ServedModel) -> BeamGenerator:
+        """What searches for text with `model`."""
+        return BeamGenerator(self.client, model.assets, model.ready.vocab_size, self.metrics)
 
     def _loading(self) -> HttpError:
         progress = self.client.loading

@@ -26,9 +26,12 @@ def stats_line(before: EngineStats, now: EngineStats, seconds: float) -> str:
     """Rates over the interval and the state at its end, worded as the field's log readers know it."""
     prompt = (now.num_prompt_tokens - before.num_prompt_tokens) / seconds
     generated = (now.num_generation_tokens - before.num_generation_tokens) / seconds
+    queries = now.num_prefix_queries - before.num_prefix_queries
+    hits = now.num_prefix_hits - before.num_prefix_hits
     usage = now.num_blocks_referenced / max(1, now.num_blocks_total)
     return (
         f"Engine 000: Avg prompt throughput: {prompt:.1f} tokens/s, "
         f"Avg generation throughput: {generated:.1f} tokens/s, Running: {now.num_running} reqs, "
-        f"Waiting: {now.num_waiting} reqs, KV cache usage: {usage:.1%}"
+        f"Waiting: {now.num_waiting} reqs, KV cache usage: {usage:.1%}, "
+        f"Prefix cache hit rate: {hits / max(1, queries):.1%}"
     )

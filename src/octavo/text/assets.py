@@ -19,14 +19,18 @@ class TextAssets:
     chat_template: ChatTemplate | None
     sampling_defaults: Mapping[str, float | int]
     """From the model's generation config; a request's own values win."""
+    end_token_ids: frozenset[int]
+    """The model's own."""
 
 
 def load_text_assets(model: ModelConfig, chat_template: str | None) -> TextAssets:
     """Read tokenizer, template and generation config. Raises CheckpointError, DownloadError, TemplateError."""
     path = locate(model.model, revision=model.revision)
+    generation = load_model(path).generation
     tokenizer = load_tokenizer(Path(model.tokenizer) if model.tokenizer else path)
     return TextAssets(
         tokenizer=tokenizer,
         chat_template=load_chat_template(path, chat_template, tokenizer),
-        sampling_defaults=load_model(path).generation.sampling,
+        sampling_defaults=generation.sampling,
+        end_token_ids=generation.end_token_ids,
     )

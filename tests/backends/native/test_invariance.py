@@ -11,6 +11,7 @@ import pytest
 from octavo.core.sampling_params import SamplingParams
 from octavo.models.model import Model, load_model
 from support.backends import ForwardRunner, make_runner
+from support.bf16_folder import bf16_folder
 from support.recorder import GREEDY, Outcome, serve
 from support.tiny_models import tiny_folder
 
@@ -18,6 +19,9 @@ MODES: dict[str, dict[str, Any]] = {
     "float32": {"dtype": "float32", "kv_cache_dtype": "float32"},
     "auto": {"dtype": "auto", "kv_cache_dtype": "bfloat16"},
     "auto with int8 cache": {"dtype": "auto", "kv_cache_dtype": "int8"},
+    "bfloat16 with fp8 cache": {"dtype": "bfloat16", "kv_cache_dtype": "fp8"},
+    "int8 with fp8 cache": {"dtype": "int8", "kv_cache_dtype": "fp8"},
+    "int4": {"dtype": "int4", "kv_cache_dtype": "bfloat16"},
 }
 LENGTHS = (1, 15, 16, 17, 40, 130)
 
@@ -44,8 +48,9 @@ def mode(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def model(smollm2_path: Path) -> Model:
-    return load_model(smollm2_path)
+def model(smollm2_path: Path, mode: str) -> Model:
+    from_floats = MODES[mode]["dtype"] in ("int8", "int4")
+    return load_model(bf16_folder(smollm2_path) if from_floats else smollm2_path)
 
 
 @pytest.fixture(scope="module")

@@ -86,11 +86,12 @@ def test_in_small_pools_and_budgets(model: Model, mode: str) -> None:
     runner = make_runner("native", model, num_blocks=40, **MODES[mode])
     prompts = [LOOP, LOOP[1:], LOOP[2:] * 2]
     plain = serve(runner, prompts, params)
-    for options in (
+    cases: tuple[dict[str, Any], ...] = (
         {"num_blocks": 6},
         {"max_num_batched_tokens": 4, "max_num_seqs": 2},
         {"max_num_batched_tokens": 9},
-    ):
+    )
+    for options in cases:
         guessed = serve(runner, prompts, params, speculation=GUESSY, **options)
         assert [o.tokens for o in guessed] == [o.tokens for o in plain]
         assert [o.bits for o in guessed] == [o.bits for o in plain]

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from octavo import _C
 from octavo.checkpoints.quants import QuantType
+from octavo.models.footprint import int4_type
 from octavo.models.spec import Activation, DecoderSpec
 from octavo.models.weights import ModelWeights, Weight
 
@@ -94,7 +95,7 @@ class PlanBuilder:
         return self._weights[f"layers.{layer}.{name}"]
 
     def _heads_fill_groups(self) -> bool:
-        """Whether the heads of one KV head are whole groups of 32, which int8 activations need."""
+        """Whether the heads of one KV head are whole groups of 32, which grouped activations need."""
         spec = self._spec
         return spec.num_heads // spec.num_kv_heads * spec.head_dim % TILE == 0
 
@@ -102,9 +103,12 @@ class PlanBuilder:
         """The packed form of a matrix, were it alone."""
         if self._dtype == "float32":
             return _C.WeightFormat.F32
-        if self._dtype == "bfloat16" or weight.quant in FLOAT_TYPES or weight.shape[1] % TILE:
+        if self._dtype == "int8":
+            return _C.WeightFormat.I8
+        quant = int4_type(weight) if self._dtype == "int4" else weight.quant
+        if self._dtype == "bfloat16" or quant in FLOAT_TYPES or weight.shape[1] % TILE:
             return _C.WeightFormat.BF16
-        return _C.packed_format(weight.quant.value)
+        return _C.packed_format(quant.value)
 
     def _formats(
         self, parts: Sequence[Weight], *, whole_groups: bool = True
@@ -112,7 +116,8 @@ class PlanBuilder:
         """Forms of matrices that read the same activations: if one needs bfloat16, all take it."""
         formats = [self._format(part) for part in parts]
         bf16 = _C.WeightFormat.BF16
-        if bf16 in formats or (not whole_groups and self._dtype != "float32"):
+        grouped = self._dtype not in ("float32", "int8")
+        if bf16 in formats or (grouped and not whole_groups):
             return [bf16] * len(parts)
         return formats
 

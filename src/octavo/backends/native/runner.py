@@ -16,6 +16,7 @@ _KV_FORMATS = {
     "float32": _C.KvFormat.F32,
     "bfloat16": _C.KvFormat.BF16,
     "int8": _C.KvFormat.INT8,
+    "fp8": _C.KvFormat.FP8,
 }
 
 
@@ -37,8 +38,8 @@ class NativeRunner:
     ) -> None:
         """Pack the weights (seconds for large models) and make room for `num_blocks` blocks.
 
-        dtype: auto, float32 or bfloat16; kv_cache_dtype: float32, bfloat16 or int8. `progress` is told
-        the fraction that is packed. Raises MemoryError if the pool or the weights do not fit.
+        dtype: auto, float32, bfloat16, int8 or int4 (of float weights); kv_cache_dtype: float32, bfloat16,
+        int8 or fp8. `progress` is told the fraction that is packed. Raises MemoryError if the pool or the weights do not fit.
         """
         self._vocab_size = spec.vocab_size
         self._num_blocks = num_blocks

@@ -45,7 +45,7 @@ class _Measured:
 
 
 @takes_flags(
-    "--revision", "--dtype", "--backend", "--threads", "--block-size", "--kv-cache-dtype",
+    "--revision", "--dtype", "--quantization", "--backend", "--threads", "--block-size", "--kv-cache-dtype",
     "--max-num-batched-tokens",
 )  # fmt: skip
 def latency(

@@ -77,7 +77,7 @@ def profile(
 def build_with_keeper(
     config: EngineConfig, progress: "Progress"
 ) -> "tuple[BuiltEngine, PlanKeeper]":
-    """An engine whose plans can be looked at. It guesses no tokens, as the simulator does not."""
+    """An engine whose plans can be looked at. It guesses no tokens and finds no prefixes, as the simulator."""
     from octavo.engine.build import build_engine
     from octavo.evaluation.step_profile import PlanKeeper
 
@@ -87,5 +87,10 @@ def build_with_keeper(
         keepers.append(PlanKeeper(runner))
         return keepers[0]
 
-    config = replace(config, speculation=False, speculative_config=None)
+    config = replace(
+        config,
+        speculation=False,
+        speculative_config=None,
+        cache=replace(config.cache, prefix_caching=False),
+    )
     return build_engine(config, progress=progress, wrap_runner=keep), keepers[0]

@@ -61,6 +61,8 @@ GoodputOption: TypeAlias = Annotated[
         help="Count requests within limits of ttft_ms, itl_ms (longest pause), tpot_ms, e2e_ms: ttft_ms:500,itl_ms:50.",
     ),
 ]
+WARM_CACHE = "on, at the start with the prompts of the warm-up only"
+"""Those are the first ones backwards: none of the run begins like them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +77,8 @@ class _Plan:
 
 
 @takes_flags(
-    "--revision", "--dtype", "--backend", "--threads", "--max-model-len", "--block-size",
-    "--num-blocks-override", "--kv-cache-memory-bytes", "--kv-cache-dtype",
+    "--revision", "--dtype", "--quantization", "--backend", "--threads", "--max-model-len", "--block-size",
+    "--num-blocks-override", "--kv-cache-memory-bytes", "--kv-cache-dtype", "--enable-prefix-caching",
     "--max-num-batched-tokens", "--max-num-seqs",
 )  # fmt: skip
 def serve(
@@ -171,6 +173,7 @@ def _own_server(
             "server": "started here",
             "model": model,
             **engine_state(started.ready),
+            **({"prefix_cache": WARM_CACHE} if started.ready.prefix_caching else {}),
             **probe.state(),
         }
     return report, result

@@ -16,7 +16,7 @@ def engine_state(ready: "Ready") -> dict[str, Any]:
     """The mode of an engine."""
     return {
         "speculation": ready.speculation,
-        "prefix_cache": "off",
+        "prefix_cache": "on, empty at the start" if ready.prefix_caching else "off",
         "weight_dtype": ready.dtype,
         "kv_cache_dtype": ready.kv_cache_dtype,
         "block_size": ready.block_size,

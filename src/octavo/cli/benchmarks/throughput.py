@@ -11,8 +11,8 @@ from octavo.config import DEFAULT_MODEL
 
 
 @takes_flags(
-    "--revision", "--dtype", "--backend", "--threads", "--max-model-len", "--block-size",
-    "--num-blocks-override", "--kv-cache-memory-bytes", "--kv-cache-dtype",
+    "--revision", "--dtype", "--quantization", "--backend", "--threads", "--max-model-len", "--block-size",
+    "--num-blocks-override", "--kv-cache-memory-bytes", "--kv-cache-dtype", "--enable-prefix-caching",
     "--max-num-batched-tokens", "--max-num-seqs",
 )  # fmt: skip
 def throughput(

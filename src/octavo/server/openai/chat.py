@@ -6,6 +6,7 @@ from starlette.responses import Response
 from octavo.errors import InvalidParameterError, UnsupportedParameterError
 from octavo.server.generation import arrival_time
 from octavo.server.json_body import read_json_object
+from octavo.server.openai.cache_salt import cache_salt_of
 from octavo.server.openai.chat_answer import ChatAnswer
 from octavo.server.openai.chat_prompt import chat_prompt
 from octavo.server.openai.exchange import Exchange, generation_request, now, response_id, send
@@ -49,6 +50,7 @@ def chat_routes(serving: Serving) -> APIRouter:
                 params,
                 [prompt.token_ids],
                 default_max_tokens=None,
+                cache_salt=cache_salt_of(body, request, serving.config),
                 arrived=arrived,
             ),
             body=body,

@@ -5,6 +5,7 @@ from starlette.responses import Response
 
 from octavo.server.generation import GenerationRequest, arrival_time
 from octavo.server.json_body import read_json_object
+from octavo.server.openai.cache_salt import cache_salt_of
 from octavo.server.openai.completion_answer import CompletionAnswer
 from octavo.server.openai.exchange import Exchange, generation_request, now, response_id, send
 from octavo.server.openai.fields import ignored_header, parse_request
@@ -32,7 +33,8 @@ def completion_routes(serving: Serving) -> APIRouter:
         )
         model.check_name(body.model)
         serving.log_ignored(ignored)
-        prepared = await _prepare(serving, model, body, arrived)
+        salt = cache_salt_of(body, request, serving.config)
+        prepared = await _prepare(serving, model, body, salt, arrived)
         exchange = Exchange(
             serving=serving,
             model=model,
@@ -49,7 +51,7 @@ def completion_routes(serving: Serving) -> APIRouter:
 
 
 async def _prepare(
-    serving: Serving, model: ServedModel, body: CompletionRequest, arrived: float
+    serving: Serving, model: ServedModel, body: CompletionRequest, cache_salt: str, arrived: float
 ) -> GenerationRequest:
     params = completion_params(body, model.assets.sampling_defaults)
     prompts = parse_prompts(
@@ -63,6 +65,7 @@ async def _prepare(
         params,
         token_ids,
         default_max_tokens=COMPLETION_MAX_TOKENS,
+        cache_salt=cache_salt,
         arrived=arrived,
     )
 

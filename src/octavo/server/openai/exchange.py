@@ -13,8 +13,10 @@ from starlette.responses import Response
 from octavo.config import SchedulingPolicy
 from octavo.core.sampling_params import SamplingParams
 from octavo.errors import InvalidParameterError
+from octavo.server.best_of import best_of
 from octavo.server.disconnect import run_while_connected
 from octavo.server.generation import GenerationRequest, Output, Prompt
+from octavo.server.openai.beams import beam_search_params
 from octavo.server.openai.limits import check_listed_ids, check_logprobs
 from octavo.server.openai.logprobs import TokenNames
 from octavo.server.openai.prompts import check_not_empty
@@ -69,9 +71,15 @@ class Exchange:
 
     async def outputs(self) -> AsyncGenerator[Output, None]:
         """Submit, and pass on what comes."""
-        generator = self.serving.generator(self.model)
-        with self.serving.open_request(self.request, type(self.body).__name__):
-            async with contextlib.aclosing(generator.generate(self.request)) as outputs:
+        request = self.request
+        if request.beams is not None:
+            produced = self.serving.beam_generator(self.model).generate(request, request.beams)
+        else:
+            produced = self.serving.generator(self.model).generate(request)
+        if request.num_samples > request.n:
+            produced = best_of(produced, request.n, request.num_samples)
+        with self.serving.open_request(request, type(self.body).__name__):
+            async with contextlib.aclosing(produced) as outputs:
                 async for output in outputs:
                     yield output
 
@@ -104,6 +112,7 @@ def generation_request(
     token_ids: Sequence[list[int]],
     *,
     default_max_tokens: int | None,
+    cache_salt: str,
     arrived: float,
 ) -> GenerationRequest:
     """Check everything about every prompt before any is submitted.
@@ -114,16 +123,7 @@ def generation_request(
     params.verify(vocab_size=ready.vocab_size, max_logprobs=ready.max_logprobs)
     params = with_bad_words(params, model.assets.tokenizer)
     check_listed_ids(params, len(token_ids))
-    prompts: list[Prompt] = []
-    fitted: dict[int, SamplingParams] = {}
-    for position, ids in enumerate(token_ids):
-        check_not_empty(ids, position if len(token_ids) > 1 else None)
-        max_tokens = max_tokens_in_context(
-            params.max_tokens, len(ids), ready.max_model_len, default_max_tokens
-        )
-        if max_tokens not in fitted:  # making one walks all its lists
-            fitted[max_tokens] = replace(params, max_tokens=max_tokens)
-        prompts.append(Prompt(ids, fitted[max_tokens]))
+    prompts = _fitted(params, token_ids, ready.max_model_len, default_max_tokens)
     check_logprobs(
         params,
         sum(map(len, token_ids)),
@@ -137,8 +137,38 @@ def generation_request(
             parameter="priority",
             value=priority,
         )
+    longest = max(prompt.params.max_tokens or 1 for prompt in prompts)
     # Never the client's own id: two requests may carry the same one.
-    return GenerationRequest(uuid.uuid4().hex, prompts, priority, arrived)
+    return GenerationRequest(
+        uuid.uuid4().hex,
+        prompts,
+        priority,
+        cache_salt,
+        n=1 if body.n is None else body.n,
+        wants_kv_usage=bool(body.return_kv_usage),
+        beams=beam_search_params(body, longest),
+        arrived=arrived,
+    )
+
+
+def _fitted(
+    params: SamplingParams,
+    token_ids: Sequence[list[int]],
+    max_model_len: int,
+    default_max_tokens: int | None,
+) -> list[Prompt]:
+    """The prompts, each with the most tokens that it may generate."""
+    prompts: list[Prompt] = []
+    fitted: dict[int, SamplingParams] = {}
+    for position, ids in enumerate(token_ids):
+        check_not_empty(ids, position if len(token_ids) > 1 else None)
+        max_tokens = max_tokens_in_context(
+            params.max_tokens, len(ids), max_model_len, default_max_tokens
+        )
+        if max_tokens not in fitted:  # making one walks all its lists
+            fitted[max_tokens] = replace(params, max_tokens=max_tokens)
+        prompts.append(Prompt(ids, fitted[max_tokens]))
+    return prompts
 
 
 def response_id(prefix: str, body: GenerationBody, http_request: Request) -> str:

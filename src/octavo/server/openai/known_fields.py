@@ -14,10 +14,7 @@ _NO_EFFECT_ANYWHERE = frozenset(
         "safety_identifier",
         "prompt_cache_key",  # hints for caches; answers do not depend on caches
         "prompt_cache_retention",
-        "cache_salt",
         "session_id",
-        "length_penalty",  # belong to beam search, which is refused
-        "early_stopping",
         "guided_decoding_backend",  # belongs to guided decoding, which is refused
         "guided_whitespace_pattern",
         "stream_interval",  # how a stream is cut, not what it says
@@ -25,7 +22,6 @@ _NO_EFFECT_ANYWHERE = frozenset(
 )
 
 _GRAMMARS = "structured output is not available"
-_BEAMS = "beam search is not available"
 _TRUNCATION = "prompts are never cut; send at most the model's context"
 _MULTIMODAL = "this server takes and gives text only"
 
@@ -37,7 +33,6 @@ _REFUSED_ANYWHERE = {
     "guided_choice": Refused(_GRAMMARS),
     "guided_grammar": Refused(_GRAMMARS),
     "guided_json_object": Refused(_GRAMMARS, (False,)),
-    "use_beam_search": Refused(_BEAMS, (False,)),
     "truncate_prompt_tokens": Refused(_TRUNCATION),
     "truncation_side": Refused(_TRUNCATION),
     "logprob_token_ids": Refused("logprobs of chosen ids are not available", ([],)),

@@ -76,11 +76,21 @@ class GenerationBody(RequestBody):
     allowed_token_ids: Annotated[list[Int], Field(max_length=MAX_ALLOWED_TOKEN_IDS)] | None = None
     bad_words: Annotated[list[str], Field(max_length=MAX_BAD_WORDS)] | None = None
     prompt_logprobs: Int | None = None
+    use_beam_search: bool | None = None
+    """Search along `n` beams for the most likely answers."""
+    length_penalty: float | None = None
+    """Of beams."""
+    early_stopping: bool | str | None = None
+    """Of beams: true, false or "never"."""
     add_special_tokens: bool | None = None
 
     priority: Annotated[Int, Field(ge=INT64_MIN, le=INT64_MAX)] | None = None
     """Lower is earlier; only with --scheduling-policy priority."""
+    cache_salt: Annotated[str, Field(min_length=1, max_length=256)] | None = None
+    """Only requests with the same salt share the pages of equal beginnings."""
     request_id: Annotated[str, Field(min_length=1, max_length=256)] | None = None
+    return_kv_usage: bool | None = None
+    """Say in the usage what the request cost in pages of the KV cache."""
     return_token_ids: bool | None = None
     return_tokens_as_token_ids: bool | None = None
     """Names of tokens in logprobs are `token_id:N`."""

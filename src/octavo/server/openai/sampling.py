@@ -6,7 +6,7 @@ The generation config never sets `max_tokens`: a default that cuts answers short
 from collections.abc import Mapping
 from typing import Any
 
-from octavo.core.sampling_params import SamplingParams
+from octavo.core.sampling_params import GREEDY_TEMPERATURE, SamplingParams
 from octavo.errors import (
     ContextLengthError,
     InvalidParameterError,
@@ -50,6 +50,7 @@ def completion_params(
     values = _common(body, defaults)
     values["logprobs"] = body.logprobs
     values["max_tokens"] = body.max_tokens
+    _sample_best_of(body, values)
     if body.echo:
         if body.max_tokens == 0:
             values["max_tokens"] = (
@@ -76,6 +77,7 @@ def chat_params(body: ChatRequest, defaults: Mapping[str, float | int]) -> Sampl
             parameter="top_logprobs",
             value=body.top_logprobs,
         )
+    _sample_best_of(body, values)
     return SamplingParams(**values)
 
 
@@ -108,10 +110,27 @@ def _common(body: GenerationBody, defaults: Mapping[str, float | int]) -> dict[s
         value = getattr(body, name)
         if value is not None:
             values[name] = value
+    if body.use_beam_search:
+        values["n"] = 1  # `n` is the number of beams, each of which asks for itself
     values["stop"] = _stop_strings(body.stop)
     check_words_len("bad_words", body.bad_words or ())
     values["logit_bias"] = body.logit_bias or {}
     return values
+
+
+def _sample_best_of(body: GenerationBody, values: dict[str, Any]) -> None:
+    """Let more samples be made than are returned; which are the best is told by their log-probabilities."""
+    if body.best_of is None or body.best_of == values.get("n", 1):
+        return
+    values["n"] = body.best_of
+    if values.get("temperature", 1.0) < GREEDY_TEMPERATURE:
+        raise InvalidParameterError(
+            f"best_of must be 1 with greedy sampling (temperature 0); given: {body.best_of}",
+            parameter="best_of",
+            value=body.best_of,
+        )
+    if values.get("logprobs") is None:
+        values["logprobs"] = 0
 
 
 def _stop_strings(stop: object) -> tuple[str, ...]:
@@ -149,9 +168,9 @@ def _check_options(body: GenerationBody) -> None:
             parameter="response_format",
         )
     n = 1 if body.n is None else body.n
-    if body.best_of is not None and body.best_of > n:
-        raise UnsupportedParameterError(
-            f"best_of above n is not supported; given: best_of {body.best_of}, n {n}",
+    if body.best_of is not None and body.best_of > n and body.stream:
+        raise InvalidParameterError(
+            f"best_of above n cannot be streamed: the best are known at the end; given: best_of {body.best_of}, n {n}",
             parameter="best_of",
             value=body.best_of,
         )
