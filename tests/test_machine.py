@@ -6,7 +6,13 @@ from pathlib import Path
 import pytest
 
 from octavo.errors import PlatformError
-from octavo.machine import check_platform, inspect_machine, usable_threads
+from octavo.machine import (
+    check_platform,
+    gpu_devices,
+    inspect_machine,
+    transparent_huge_pages,
+    usable_threads,
+)
 
 GIB = 1024**3
 V2_MOUNT = "31 23 0:28 / /sys/fs/cgroup rw,relatime - cgroup2 cgroup2 rw"
@@ -146,3 +152,22 @@ def test_other_platforms_are_refused_by_name(system: str, architecture: str) -> 
 def test_this_platform_is_accepted() -> None:
     check_platform("Linux", "x86_64")
     check_platform()
+
+
+@pytest.mark.parametrize(
+    ("text", "mode"),
+    [("always [madvise] never\n", "madvise"), ("[always] madvise never\n", "always"), ("", None)],
+)
+def test_huge_pages(tmp_path: Path, text: str, mode: str | None) -> None:
+    folder = tmp_path / "sys/kernel/mm/transparent_hugepage"
+    folder.mkdir(parents=True)
+    (folder / "enabled").write_text(text)
+    assert transparent_huge_pages(tmp_path) == mode
+
+
+def test_gpus(tmp_path: Path) -> None:
+    assert gpu_devices(tmp_path) == []
+    (tmp_path / "dev").mkdir()
+    for name in ("nvidia1", "nvidia0", "nvidiactl", "kfd", "null"):
+        (tmp_path / "dev" / name).touch()
+    assert gpu_devices(tmp_path) == ["kfd", "nvidia0", "nvidia1"]

@@ -3,7 +3,7 @@
 import ast
 import inspect
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from itertools import pairwise
 from pathlib import Path
@@ -25,6 +25,8 @@ from octavo.server.openai.known_fields import CHAT_FIELDS, COMPLETION_FIELDS
 from octavo.server.openai.requests import ChatRequest, CompletionRequest
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
+MEASURING = ("octavo bench", "octavo eval", "octavo plan", "octavo simulate")
+"""How the commands begin that have a page of their own."""
 NOTE = "<!-- Written by `make docs` from the code. -->\n"
 
 
@@ -32,6 +34,7 @@ def main() -> None:
     """Write the pages; with --check only compare."""
     pages = {
         "cli.md": cli_page(),
+        "cli-measuring.md": measuring_page(),
         "vllm-flags.md": vllm_flags_page(),
         "http.md": http_page(),
         "metrics.md": metrics_page(),
@@ -52,14 +55,31 @@ def main() -> None:
 
 
 def cli_page() -> str:
-    """Every command with its arguments and options."""
+    """The commands that run models, with their arguments and options."""
     parts = [
         "# The command line\n",
         NOTE,
         "Integers take a suffix: 1k is 1000, 1K is 1024. What goes wrong is one line on stderr and exit code 2. "
-        "With `--output json` stdout holds one JSON object and nothing else.\n",
+        "With `--output json` stdout holds one JSON object and nothing else. "
+        "[Measuring and planning](cli-measuring.md) is a page of its own.\n",
     ]
-    for name, command in _commands("octavo", typer.main.get_command(app)):
+    commands = _commands("octavo", typer.main.get_command(app))
+    return "\n".join([*parts, *_described(c for c in commands if not c[0].startswith(MEASURING))])
+
+
+def measuring_page() -> str:
+    """The commands that measure, plan and simulate."""
+    parts = [
+        "# The command line: measuring and planning\n",
+        NOTE,
+        "[The other commands](cli.md), and what all have in common.\n",
+    ]
+    commands = _commands("octavo", typer.main.get_command(app))
+    return "\n".join([*parts, *_described(c for c in commands if c[0].startswith(MEASURING))])
+
+
+def _described(commands: Iterable[tuple[str, Any]]) -> Iterator[str]:
+    for name, command in commands:
         positional = [p for p in command.params if p.param_type_name == "argument"]
         options = [
             p
@@ -67,16 +87,13 @@ def cli_page() -> str:
             if p.param_type_name == "option" and not p.hidden and "--help" not in p.opts
         ]
         usage = " ".join([name, *(_usage(p) for p in positional)])
-        parts.append(
-            f"## {name}\n\n{inspect.cleandoc(command.help or '')}\n\n    {usage} [options]\n"
-        )
+        yield f"## {name}\n\n{inspect.cleandoc(command.help or '')}\n\n    {usage} [options]\n"
         if positional:
             rows = [[f"`{p.metavar or p.name}`", _default(p), p.help or ""] for p in positional]
-            parts.append(_table(["argument", "default", "meaning"], rows))
+            yield _table(["argument", "default", "meaning"], rows)
         if options:
             rows = [[_spelling(p), _default(p), p.help or ""] for p in options]
-            parts.append(_table(["option", "default", "meaning"], rows))
-    return "\n".join(parts)
+            yield _table(["option", "default", "meaning"], rows)
 
 
 def vllm_flags_page() -> str:

@@ -9,6 +9,7 @@ OctavoError
 │   ├── PromptError                    empty prompt, token id out of the vocabulary
 │   └── TemplateError                  the chat template refused the messages
 ├── ConfigError (also a ValueError)    settings that cannot work together
+│   └── MemoryShortageError            they need more memory than there is
 ├── CheckpointError                    a model file that is missing, broken or not understood
 │   └── UnknownArchitectureError
 ├── DownloadError                      a model could not be fetched
@@ -58,6 +59,10 @@ class TemplateError(UserError):
 
 class ConfigError(OctavoError, ValueError):
     """Settings that are wrong or cannot work together."""
+
+
+class MemoryShortageError(ConfigError):
+    """Settings that need more memory than the machine has. Says what does fit, if anything does."""
 
 
 class CheckpointError(OctavoError):

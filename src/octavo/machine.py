@@ -180,3 +180,18 @@ def _read(path: Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         logger.debug("cannot read %s: %s", path, error)
         return ""
+
+
+def transparent_huge_pages(root: Path = ROOT) -> str | None:
+    """always, madvise or never; None where the system does not say. With `never` large weights are read slower."""
+    text = _read(root / "sys/kernel/mm/transparent_hugepage/enabled")
+    _, _, rest = text.partition("[")
+    return rest.partition("]")[0] or None
+
+
+def gpu_devices(root: Path = ROOT) -> list[str]:
+    """Device files of NVIDIA and AMD GPUs that this process can see."""
+    names = [path.name for path in (root / "dev").glob("nvidia[0-9]*")]
+    if (root / "dev/kfd").exists():
+        names.append("kfd")
+    return sorted(names)

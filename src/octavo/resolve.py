@@ -12,10 +12,12 @@ from octavo.config import (
     SchedulingPolicy,
     SpeculationConfig,
 )
-from octavo.errors import ConfigError
+from octavo.errors import ConfigError, MemoryShortageError
 from octavo.machine import Machine
 
 logger = logging.getLogger(__name__)
+untold = logging.Logger(f"{__name__}.untold", logging.CRITICAL)
+"""For settings that are only tried: nobody wants to read of the choices."""
 
 GIB = 1024**3
 RESERVE_SHARE = 0.1
@@ -86,10 +88,12 @@ class ResolvedConfig:
     memory: MemoryPlan
 
 
-def resolve(config: EngineConfig, facts: ModelFacts, machine: Machine) -> ResolvedConfig:
-    """Decide what the user left open. Raises ConfigError for settings that this model or machine cannot hold."""
-    dtype, kv_cache_dtype = _resolve_dtypes(config, facts)
-    num_threads = _resolve_threads(config.num_threads, machine)
+def resolve(
+    config: EngineConfig, facts: ModelFacts, machine: Machine, log: logging.Logger = logger
+) -> ResolvedConfig:
+    """Decide what the user left open, and tell `log`. Raises ConfigError for settings that this model or machine cannot hold."""
+    dtype, kv_cache_dtype = resolve_dtypes(config, facts, log)
+    num_threads = _resolve_threads(config.num_threads, machine, log)
     sequence_blocks = -(-facts.max_position_embeddings // config.cache.block_size)
     memory = _plan_memory(
         config.cache,
@@ -98,6 +102,7 @@ def resolve(config: EngineConfig, facts: ModelFacts, machine: Machine) -> Resolv
         weights=facts.weight_bytes[dtype],
         scratch=facts.scratch_bytes(num_threads),
         machine=machine,
+        log=log,
     )
     num_blocks = memory.pool // facts.block_bytes[kv_cache_dtype]
     capacity = num_blocks * config.cache.block_size
@@ -109,7 +114,7 @@ def resolve(config: EngineConfig, facts: ModelFacts, machine: Machine) -> Resolv
         block_size=config.cache.block_size,
         num_blocks=num_blocks,
         max_model_len=_resolve_model_len(
-            config.model.max_model_len, facts.max_position_embeddings, capacity
+            config.model.max_model_len, facts.max_position_embeddings, capacity, log
         ),
         max_num_batched_tokens=config.scheduler.max_num_batched_tokens,
         max_num_seqs=config.scheduler.max_num_seqs,
@@ -117,12 +122,15 @@ def resolve(config: EngineConfig, facts: ModelFacts, machine: Machine) -> Resolv
         policy=config.scheduler.policy,
         max_logprobs=config.max_logprobs,
         prefix_caching=config.cache.prefix_caching,
-        speculation=_resolve_speculation(config),
+        speculation=_resolve_speculation(config, log),
         memory=memory,
     )
 
 
-def _resolve_dtypes(config: EngineConfig, facts: ModelFacts) -> tuple[str, str]:
+def resolve_dtypes(
+    config: EngineConfig, facts: ModelFacts, log: logging.Logger = logger
+) -> tuple[str, str]:
+    """Formats of weights and cache. Raises ConfigError for what model or backend do not have."""
     dtype = "float32" if config.model.dtype == "float" else config.model.dtype
     kv_cache_dtype = config.cache.kv_cache_dtype
     if kv_cache_dtype == "fp8_e4m3":
@@ -136,8 +144,8 @@ def _resolve_dtypes(config: EngineConfig, facts: ModelFacts) -> tuple[str, str]:
         dtype = kv_cache_dtype = "float32"
     elif kv_cache_dtype == "auto":
         kv_cache_dtype = "float32" if dtype == "float32" else "bfloat16"
-    logger.debug("dtype: %s (given: %s)", dtype, config.model.dtype)
-    logger.debug("kv_cache_dtype: %s (given: %s)", kv_cache_dtype, config.cache.kv_cache_dtype)
+    log.debug("dtype: %s (given: %s)", dtype, config.model.dtype)
+    log.debug("kv_cache_dtype: %s (given: %s)", kv_cache_dtype, config.cache.kv_cache_dtype)
     return dtype, kv_cache_dtype
 
 
@@ -155,17 +163,17 @@ def _resolve_quantization(quantization: str, dtype: str, facts: ModelFacts) -> s
     return quantization
 
 
-def _resolve_speculation(config: EngineConfig) -> SpeculationConfig | None:
+def _resolve_speculation(config: EngineConfig, log: logging.Logger) -> SpeculationConfig | None:
     """On with the native backend, where a few tokens more make a step hardly longer."""
     enabled = config.speculation
     if enabled is None:
         enabled = config.backend is Backend.NATIVE or config.speculative_config is not None
     chosen = (config.speculative_config or SpeculationConfig()) if enabled else None
-    logger.debug("speculation: %s (given: %s)", chosen or "off", config.speculation)
+    log.debug("speculation: %s (given: %s)", chosen or "off", config.speculation)
     return chosen
 
 
-def _resolve_threads(given: int | None, machine: Machine) -> int:
+def _resolve_threads(given: int | None, machine: Machine, log: logging.Logger) -> int:
     """A given number is lowered to the cores and the quota of this process: more would only wait for each other."""
     quota = machine.cpu_quota
     if given is None:
@@ -173,7 +181,7 @@ def _resolve_threads(given: int | None, machine: Machine) -> int:
     else:
         limit = machine.num_cores if quota is None else min(machine.num_cores, math.ceil(quota))
         chosen = min(given, limit)
-    logger.log(
+    log.log(
         logging.DEBUG if given in (None, chosen) else logging.WARNING,
         "num_threads: %d (given: %s; %d CPUs, %d cores, CPU quota: %s)",
         chosen,
@@ -193,6 +201,7 @@ def _plan_memory(
     weights: int,
     scratch: int,
     machine: Machine,
+    log: logging.Logger,
 ) -> MemoryPlan:
     """`most_blocks` is what the largest allowed batch of the longest sequences fills: no automatic pool is larger."""
     if cache.num_blocks is not None and cache.kv_cache_memory_bytes is not None:
@@ -211,29 +220,31 @@ def _plan_memory(
         num_blocks = min(most_blocks, (available - reserve - weights - scratch) // block_bytes)
         source = f"at most {most_blocks}; {_gib(available)} available less {_gib(reserve)} reserve"
     if num_blocks < 1:
-        raise ConfigError(
+        raise MemoryShortageError(
             f"the block pool cannot hold one block of {block_bytes} bytes: {source}, "
             f"weights {_gib(weights)}, scratch {_gib(scratch)}"
         )
     plan = MemoryPlan(available, weights, scratch, num_blocks * block_bytes, reserve)
     needed = weights + scratch + plan.pool
     if needed > machine.memory_total:
-        raise ConfigError(
+        raise MemoryShortageError(
             f"a pool of {num_blocks} blocks ({_gib(plan.pool)}) with weights {_gib(weights)} and scratch "
             f"{_gib(scratch)} is more than the memory of this machine ({_gib(machine.memory_total)})"
         )
     if needed > available:
-        logger.warning("%s will be needed, but %s are available now", _gib(needed), _gib(available))
-    logger.debug("num_blocks: %d, %s (%s)", num_blocks, _gib(plan.pool), source)
+        log.warning("%s will be needed, but %s are available now", _gib(needed), _gib(available))
+    log.debug("num_blocks: %d, %s (%s)", num_blocks, _gib(plan.pool), source)
     return plan
 
 
-def _resolve_model_len(given: int | None, model_limit: int, capacity: int) -> int:
+def _resolve_model_len(
+    given: int | None, model_limit: int, capacity: int, log: logging.Logger
+) -> int:
     """The longest sequence: a given value must fit both limits, an automatic one is the lower of them."""
     if given is None:
         chosen = min(model_limit, capacity)
         level = logging.WARNING if chosen < model_limit else logging.DEBUG
-        logger.log(
+        log.log(
             level,
             "max_model_len: %d (the model allows %d tokens, the block pool holds %d)",
             chosen,
@@ -246,7 +257,7 @@ def _resolve_model_len(given: int | None, model_limit: int, capacity: int) -> in
             f"max_model_len must be at most {model_limit}, the longest sequence of this model; given: {given}"
         )
     if given > capacity:
-        raise ConfigError(
+        raise MemoryShortageError(
             f"max_model_len must be at most {capacity}, the tokens that the block pool can hold; given: {given}"
         )
     return given

@@ -6,7 +6,7 @@ import pytest
 
 from support.command import environment, octavo
 
-COMMANDS = ("serve", "generate", "chat", "pull", "doctor", "bench", "eval")
+COMMANDS = ("serve", "generate", "chat", "pull", "doctor", "plan", "bench", "eval", "simulate")
 
 
 def test_help_lists_the_commands() -> None:
@@ -16,7 +16,7 @@ def test_help_lists_the_commands() -> None:
         assert f"  {command} " in result.stdout
 
 
-@pytest.mark.parametrize("command", [*COMMANDS, "bench throughput", "eval golden"])
+@pytest.mark.parametrize("command", [*COMMANDS, "bench throughput", "eval golden", "simulate run"])
 def test_every_command_explains_itself(command: str) -> None:
     result = octavo(*command.split(), "--help")
     assert result.returncode == 0, result.stderr

@@ -1,11 +1,13 @@
 """Commands that run a model in their own process, on a tiny one."""
 
+import contextlib
 import json
 import os
 import pty
 import re
 import select
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -259,6 +261,17 @@ def test_doctor_describes_this_machine() -> None:
     assert {"Q4_1", "Q8_0", "BF16"} <= set(report["gguf_types"])
     assert "gemma3" in report["gguf_architectures"]
     assert set(report["models"]) == {"smollm2", "gemma3-270m"}
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with contextlib.suppress(OSError):  # or somebody else has it
+            taken.bind(("127.0.0.1", 8000))
+            taken.listen()
+        busy = json.loads(octavo("doctor", "--output", "json").stdout)
+    assert "8000 cannot be listened on" in busy["port"]
+    assert busy["problems"] == []
+    unwritable = octavo("doctor", "--output", "json", env={"OCTAVO_CACHE": f"{__file__}/cache"})
+    assert unwritable.returncode == 1
+    assert "OCTAVO_CACHE" in json.loads(unwritable.stdout)["problems"][0]
     forced = octavo("doctor", "--output", "json", env={"OCTAVO_ISA": "generic"})
     assert json.loads(forced.stdout)["instruction_set"] == "generic"
     unknown = octavo("doctor", "--output", "json", env={"OCTAVO_ISA": "quantum"})

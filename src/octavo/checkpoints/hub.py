@@ -59,6 +59,25 @@ def fetch_from_hub(
         ) from error
 
 
+def fetch_config_from_hub(repo_id: str, *, revision: str | None = None) -> Path:
+    """The folder with a repository's config.json, and nothing else that was not there. Raises DownloadError."""
+    import huggingface_hub
+    from huggingface_hub.errors import (  # type: ignore[attr-defined]  # as above
+        HFValidationError,
+        HTTPError,
+    )
+
+    try:
+        return Path(
+            huggingface_hub.hf_hub_download(repo_id, "config.json", revision=revision)
+        ).parent
+    except (HFValidationError, HTTPError, OSError, RuntimeError) as error:
+        raise DownloadError(
+            f"could not fetch the config.json of {repo_id} from the hub: {_first_line(error)}. A repository of "
+            "GGUF files has none: fetch the file (octavo pull), or give the model's sizes by flags"
+        ) from error
+
+
 def _gguf_file(repo_id: str, wanted: str, revision: str | None, *, download: bool) -> Path:
     from huggingface_hub import hf_hub_download
 

@@ -9,8 +9,10 @@ from octavo.cli.chat import chat
 from octavo.cli.doctor import doctor
 from octavo.cli.eval import eval_app
 from octavo.cli.generate import generate
+from octavo.cli.plan import plan
 from octavo.cli.pull import pull
 from octavo.cli.serve import serve
+from octavo.cli.simulate import simulate_app
 
 app = typer.Typer(
     name="octavo",
@@ -27,8 +29,10 @@ app.command()(generate)
 app.command()(chat)
 app.command()(pull)
 app.command()(doctor)
+app.command()(plan)
 app.add_typer(bench_app, name="bench")
 app.add_typer(eval_app, name="eval")
+app.add_typer(simulate_app, name="simulate")
 
 
 def _print_version(wanted: bool) -> None:

@@ -7,6 +7,8 @@ from octavo.cli.benchmarks.compare import compare
 from octavo.cli.benchmarks.engine import engine
 from octavo.cli.benchmarks.kernels import kernels
 from octavo.cli.benchmarks.latency import latency
+from octavo.cli.benchmarks.profile import profile
+from octavo.cli.benchmarks.replay import replay
 from octavo.cli.benchmarks.serve import serve
 from octavo.cli.benchmarks.speculation import speculation
 from octavo.cli.benchmarks.throughput import throughput
@@ -16,6 +18,8 @@ bench_app.command()(throughput)
 bench_app.command()(latency)
 bench_app.command()(serve)
 bench_app.command()(kernels)
+bench_app.command()(profile)
+bench_app.command()(replay)
 bench_app.command()(engine)
 bench_app.command()(speculation)
 bench_app.command()(compare)

@@ -1,6 +1,8 @@
 """`octavo doctor`: what this machine is, and whether Octavo runs on it."""
 
+import os
 import platform
+import socket
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -8,8 +10,14 @@ import typer
 
 from octavo.checkpoints.named_models import NAMED_MODELS, cache_dir, cached_path
 from octavo.cli.terminal import Output, OutputOption, print_json, print_table
+from octavo.config import ServerConfig
 from octavo.errors import PlatformError
-from octavo.machine import check_platform, inspect_machine
+from octavo.machine import (
+    check_platform,
+    gpu_devices,
+    inspect_machine,
+    transparent_huge_pages,
+)
 from octavo.resolve import GIB
 
 
@@ -23,7 +31,8 @@ def doctor(output: OutputOption = Output.TEXT) -> None:
         **_machine(problems),
         **_instruction_set(problems),
         **_formats(),
-        "cache_dir": str(cache_dir()),
+        "port": _port(),
+        "cache_dir": _cache_dir(problems),
         "models": {name: _where(name) for name in NAMED_MODELS},
         "problems": problems,
     }
@@ -58,6 +67,8 @@ def _machine(problems: list[str]) -> dict[str, Any]:
         "num_threads": machine.num_threads,
         "memory_total_bytes": machine.memory_total,
         "memory_available_bytes": machine.memory_available,
+        "transparent_huge_pages": transparent_huge_pages(),
+        "gpus": gpu_devices(),
     }
 
 
@@ -86,6 +97,27 @@ def _formats() -> dict[str, Any]:
         "gguf_architectures": list(GGUF_FAMILIES),
         "safetensors_architectures": list(CONFIG_FAMILIES),
     }
+
+
+def _port() -> str:
+    """Whether a server would get the default address now. That one is taken is no fault of the machine."""
+    server = ServerConfig()
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((server.host, server.port))
+        except OSError as error:
+            return f"{server.port} cannot be listened on ({error.strerror}); octavo serve --port 0 takes any"
+    return f"{server.port} is free"
+
+
+def _cache_dir(problems: list[str]) -> str:
+    """Where models are kept; a problem if nothing can be written there."""
+    folder = cache_dir()
+    existing = next((path for path in (folder, *folder.parents) if path.exists()), folder)
+    if not (existing.is_dir() and os.access(existing, os.W_OK)):
+        problems.append(f"{folder}: cannot be written; set OCTAVO_CACHE to a folder that can")
+    return str(folder)
 
 
 def _where(name: str) -> str | None:

@@ -14,13 +14,13 @@ from urllib.parse import urlsplit
 import typer
 
 from octavo.cli.flags import Group, Settings, takes_flags
+from octavo.cli.memory_text import counted, memory_lines, size
 from octavo.cli.pull import MODEL_HELP, with_fetched_model
 from octavo.cli.request_flags import refuses_sampling_flags
 from octavo.cli.vllm_flags import accepts_vllm_flags
 from octavo.config import DEFAULT_MODEL
 from octavo.errors import ConfigError
 from octavo.evaluation.processes import descendants, process_use
-from octavo.resolve import GIB
 
 if TYPE_CHECKING:
     from octavo.engine.messages import Ready
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 ASK_TIMEOUT_S = 10.0
 MAX_TOKENS = 64
 """Of the answers to what the greeting suggests."""
-MIB = 1024**2
 
 
 @refuses_sampling_flags
@@ -91,22 +90,17 @@ def _greeting(url: str, ready: "Ready", name: str) -> str:
 
 def what_is_served(url: str, ready: "Ready", name: str) -> list[str]:
     """The model, its limits and its memory."""
-    capacity = ready.num_blocks * ready.block_size
-    kv_cache = sum(line.num_bytes for line in ready.ledger if line.name == "kv cache")
-    ledger = [
-        f"{line.name} {size(line.num_bytes)}"
-        for line in ready.ledger
-        if line.name != "kv cache" and line.num_bytes
-    ]
-    sequences = counted(capacity // ready.max_model_len, "sequence")
+    memory = memory_lines(
+        [(line.name, line.num_bytes) for line in ready.ledger],
+        num_blocks=ready.num_blocks,
+        block_size=ready.block_size,
+        max_model_len=ready.max_model_len,
+    )
     return [
         f"octavo serves {name} on {url}",
         f"  {ready.dtype} weights, {ready.kv_cache_dtype} cache, {ready.isa}, "
         f"{counted(ready.num_threads, 'thread')}",
-        f"  {counted(ready.num_blocks, 'page')} of {ready.block_size} = "
-        f"{counted(capacity, 'token')}, {sequences} of {ready.max_model_len:,}",
-        f"  {', '.join(ledger)}",
-        f"  kv cache taken as needed, at most {size(kv_cache)}",
+        *(f"  {line}" for line in memory),
     ]
 
 
@@ -155,15 +149,3 @@ def memory_in_use() -> int | None:
         return sum(process_use(pid).pss_bytes for pid in pids)
     except OSError:
         return None
-
-
-def size(num_bytes: int) -> str:
-    """Bytes for people: GiB, or MiB where that would be next to nothing."""
-    if num_bytes < GIB // 10:
-        return f"{num_bytes / MIB:.3g} MiB"
-    return f"{num_bytes / GIB:.2f} GiB"
-
-
-def counted(number: int, noun: str) -> str:
-    """`1 page`, `2,000 pages`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -34,6 +34,7 @@ from octavo.core.prefix_reuse import PrefixReuse
 from octavo.core.request import FinishReason, Request, StopRule
 from octavo.core.sequence import RankedSequences, Sequence, SequenceStatus
 from octavo.core.speculation import SpeculationCounts, Speculator
+from octavo.core.steady import SteadyDecode, find_steady
 from octavo.core.step import (
     NOTHING,
     BlockCopy,
@@ -78,6 +79,7 @@ class Scheduler:
         self._policy = policy
         self._end_token_ids = end_token_ids
         self._speculator = None if speculation is None else Speculator(speculation)
+        self._is_simple = policy is SchedulingPolicy.FCFS and not (speculation or prefix_caching)
         self._requests: dict[str, Request] = {}
         self._sequences: dict[SeqId, Sequence] = {}
         self._waiting = RankedSequences()
@@ -235,6 +237,11 @@ class Scheduler:
         num_tokens = len(result.token_ids)
         assert last == num_tokens, f"{num_tokens} tokens for {last} samples"
         return events
+
+    def steady_decode(self) -> SteadyDecode | None:
+        """The coming steps, if the next holds no decision; for simulations without end tokens. Between steps."""
+        queues = (self._running, self._waiting, self._requests)
+        return find_steady(*queues, self._tables, self._limits) if self._is_simple else None
 
     def reset_prefix_cache(self) -> bool:
         """Forget all prefixes that no sequence holds. Returns whether nothing is left."""

@@ -1,7 +1,8 @@
 """Where an engine is put together, in the only possible order: model, settings, runner, tables, scheduler."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from octavo.checkpoints.locate import locate
 from octavo.config import QUANTIZATIONS, Backend, EngineConfig
@@ -14,14 +15,17 @@ from octavo.errors import ConfigError
 from octavo.machine import check_platform, inspect_machine
 from octavo.models.footprint import (
     KV_NUMBERS,
+    StoredWeight,
     block_bytes,
     quantized_types,
     scratch_bytes,
     weight_bytes,
 )
 from octavo.models.model import Model, load_model
+from octavo.models.spec import DecoderSpec
 from octavo.progress import Progress, silent
-from octavo.resolve import ModelFacts, ResolvedConfig, resolve
+from octavo.remedies import resolve_or_advise
+from octavo.resolve import ModelFacts, ResolvedConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +52,7 @@ def build_engine(
     model = load_model(
         locate(config.model.model, revision=config.model.revision, progress=progress)
     )
-    resolved = resolve(config, facts_of(model, config), inspect_machine())
+    resolved = resolve_or_advise(config, lambda tried: facts_of(model, tried), inspect_machine())
     try:
         runner = make_runner(model, resolved, progress)
     except MemoryError as error:
@@ -77,7 +81,21 @@ def build_engine(
     return BuiltEngine(engine, _ready(model, resolved, runner), model)
 
 
-def facts_of(model: Model, config: EngineConfig) -> ModelFacts:
+class SizedModel(Protocol):
+    """A `Model`, or one of which only the header is known."""
+
+    @property
+    def spec(self) -> DecoderSpec:
+        """What it is."""
+        ...
+
+    @property
+    def weights(self) -> Mapping[str, StoredWeight]:
+        """Formats and shapes of its weights."""
+        ...
+
+
+def facts_of(model: SizedModel, config: EngineConfig) -> ModelFacts:
     """What the settings depend on of this model."""
     spec, scheduler = model.spec, config.scheduler
     return ModelFacts(

@@ -1,8 +1,10 @@
 """Bytes that a model takes: its weights, its blocks, and the scratch memory of a step. Shared with planning."""
 
+from collections.abc import Mapping
+from typing import Protocol
+
 from octavo.checkpoints.quants import QuantType
 from octavo.models.spec import DecoderSpec
-from octavo.models.weights import ModelWeights, Weight
 
 HEAD_DIM_MULTIPLE = 16
 """Heads are padded to whole vectors of 16 numbers in the pool."""
@@ -22,6 +24,26 @@ PACKED_BYTES = {
     QuantType.Q8_0: 1.0625,
 }
 """Bytes of a weight with dtype auto: the packed forms of csrc/kernels/formats.h."""
+
+
+class StoredWeight(Protocol):
+    """A weight as far as its size goes: a `Weight`, or one that is known by its header only."""
+
+    @property
+    def name(self) -> str:
+        """As `ModelWeights` names it."""
+        ...
+
+    @property
+    def quant(self) -> QuantType:
+        """How its numbers are stored."""
+        ...
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Rows and columns of a matrix, or the length of a vector."""
+        ...
+
 
 KV_NUMBERS = ("float32", "bfloat16", "int8", "fp8")
 """What the numbers of the cache can be."""
@@ -45,7 +67,7 @@ def block_bytes(spec: DecoderSpec, block_size: int, kv_cache_dtype: str) -> int:
     return heads * (numbers + scales) * block_size
 
 
-def weight_bytes(weights: ModelWeights, dtype: str) -> int:
+def weight_bytes(weights: Mapping[str, StoredWeight], dtype: str) -> int:
     """Bytes of the weights in memory, for dtype auto, float32, bfloat16, int8 or int4.
 
     Vectors (norms and biases) are float32 always.
@@ -62,20 +84,20 @@ def weight_bytes(weights: ModelWeights, dtype: str) -> int:
     return total
 
 
-def quantized_types(weights: ModelWeights) -> tuple[str, ...]:
+def quantized_types(weights: Mapping[str, StoredWeight]) -> tuple[str, ...]:
     """Names of the quantized formats among them, in alphabetical order."""
     names = {weight.quant.name for weight in weights.values()}
     return tuple(sorted(names - {"F32", "F16", "BF16"}))
 
 
-def int4_type(weight: Weight) -> QuantType:
+def int4_type(weight: StoredWeight) -> QuantType:
     """The type whose packed form a float matrix takes with dtype int4: rows that are not whole groups stay BF16."""
     if weight.shape[1] % QuantType.Q4_1.block_len:
         return QuantType.BF16
     return QuantType.Q8_0 if weight.name in ("embed", "head") else QuantType.Q4_1
 
 
-def _weight_number_bytes(weight: Weight, dtype: str) -> float:
+def _weight_number_bytes(weight: StoredWeight, dtype: str) -> float:
     if dtype == "auto":
         return PACKED_BYTES[weight.quant]
     if dtype == "int4":

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+WIDEST = 1000
+
 
 def print_grid(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     """A title and a table with one row for each thing that was measured; the first column names it."""
@@ -15,6 +17,9 @@ def print_grid(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]
     for row in rows:
         table.add_row(*map(_cell, row))
     console = Console(soft_wrap=True)
+    # Whole cells, however narrow the terminal: a figure that is cut off is wrong.
+    wide = console.options.update(max_width=WIDEST)
+    console.width = max(console.width, console.measure(table, options=wide).maximum)
     console.print(table)
     console.print()
 

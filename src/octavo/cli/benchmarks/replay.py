@@ -1,0 +1,66 @@
+"""`octavo bench replay`."""
+
+from octavo.cli.benchmarks.options import ModelOption
+from octavo.cli.benchmarks.profile import build_with_keeper
+from octavo.cli.benchmarks.state import BandwidthProbe, engine_state
+from octavo.cli.flags import Settings, takes_flags
+from octavo.cli.pull import with_fetched_model
+from octavo.cli.simulation.machines import WantedLoad, requests_of
+from octavo.cli.simulation.options import (
+    AnswersOption,
+    RateOption,
+    RequestsOption,
+    SeedOption,
+    WorkloadOption,
+)
+from octavo.cli.simulation.text import report, table
+from octavo.cli.terminal import Output, OutputOption, print_json, print_table, progress_bar
+from octavo.config import DEFAULT_MODEL
+
+
+@takes_flags(
+    "--revision", "--dtype", "--backend", "--threads", "--max-model-len", "--block-size",
+    "--num-blocks-override", "--kv-cache-memory-bytes", "--kv-cache-dtype",
+    "--max-num-batched-tokens", "--max-num-seqs",
+)  # fmt: skip
+def replay(
+    *,
+    model: ModelOption = DEFAULT_MODEL,
+    workload: WorkloadOption = "sharegpt",
+    rate: RateOption = None,
+    requests: RequestsOption = 64,
+    n: AnswersOption = 1,
+    seed: SeedOption = 0,
+    output: OutputOption = Output.TEXT,
+    settings: Settings,
+) -> None:
+    """Run a load of `octavo simulate run` on the real engine, and print the same figures, measured."""
+    from octavo.evaluation.replay import replay as run_replay
+    from octavo.planning.figures import figures_of
+    from octavo.planning.work import AttentionSpan
+
+    config = with_fetched_model(settings.engine(model, max_num_queued_reqs=1 << 20))
+    with progress_bar() as progress:
+        built, keeper = build_with_keeper(config, progress)
+        try:
+            load = WantedLoad(workload, rate, requests, seed, n)
+            made = requests_of(load, built.ready.max_model_len)
+            made = [request.in_vocabulary(built.ready.vocab_size) for request in made]
+            probe = BandwidthProbe(built.ready.num_threads, config.backend)
+            span = AttentionSpan.of(built.model.spec.layers)
+            recorder = run_replay(built.engine, keeper, span, made, progress)
+            probe.again()
+        finally:
+            built.engine.close()
+    figures = figures_of([recorder])
+    state = {
+        "model": model,
+        "workload": workload,
+        "rate": rate,
+        **engine_state(built.ready),
+        **probe.state(),
+    }
+    if output is Output.JSON:
+        print_json({**report(figures, None), **state})
+    else:
+        print_table({**table(figures, None), **state})

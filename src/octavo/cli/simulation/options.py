@@ -1,0 +1,88 @@
+"""Options that the simulations share."""
+
+from pathlib import Path
+from typing import Annotated, TypeAlias
+
+import typer
+
+from octavo.cli.numbers import parse_count
+
+ModelArgument: TypeAlias = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="MODEL",
+        help="A name, a path, a hub id, or a published model as numbers: opt-13b, opt-66b, opt-175b, llama-13b.",
+    ),
+]
+CostsOption: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--costs",
+        metavar="FILE",
+        help="Measured costs of `octavo bench profile`, not the data sheet's.",
+    ),
+]
+WorkloadOption: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--workload",
+        metavar="NAME|FILE",
+        help="sharegpt, alpaca, fixed lengths as in 512x128, or a trace (JSON lines, Azure, BurstGPT, Mooncake).",
+    ),
+]
+RateOption: TypeAlias = Annotated[
+    float | None,
+    typer.Option(
+        "--rate",
+        metavar="NUMBER",
+        help="Requests a second, at random [default: 1, or as the trace recorded them].",
+    ),
+]
+RequestsOption: TypeAlias = Annotated[
+    int,
+    typer.Option(
+        "--requests", metavar="INTEGER", parser=parse_count, help="Requests, or conversations."
+    ),
+]
+SeedOption: TypeAlias = Annotated[
+    int, typer.Option("--seed", metavar="INTEGER", help="The same seed gives the same result.")
+]
+AnswersOption: TypeAlias = Annotated[
+    int, typer.Option("-n", metavar="INTEGER", help="Answers to each prompt.")
+]
+PrefixOption: TypeAlias = Annotated[
+    int,
+    typer.Option(
+        "--prefix-tokens",
+        metavar="INTEGER",
+        parser=parse_count,
+        help="Tokens that prompts have in common.",
+    ),
+]
+PrefixesOption: TypeAlias = Annotated[
+    int, typer.Option("--prefixes", metavar="INTEGER", help="Different common beginnings.")
+]
+TurnsOption: TypeAlias = Annotated[
+    int, typer.Option("--turns", metavar="INTEGER", help="Requests of a conversation.")
+]
+PauseOption: TypeAlias = Annotated[
+    float, typer.Option("--pause", metavar="SECONDS", help="From an answer to the next turn.")
+]
+PolicyOption: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--policy",
+        metavar="paged|max|pow2|oracle|static",
+        help="paged is Octavo; max, pow2 and oracle reserve contiguous memory; static batches end together.",
+    ),
+]
+PriceOption: TypeAlias = Annotated[
+    float | None,
+    typer.Option("--price", metavar="NUMBER", help="Of a machine for an hour, in any currency."),
+]
+ProcessesOption: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        "--processes", metavar="INTEGER", help="Processes to simulate in [default: the cores]."
+    ),
+]

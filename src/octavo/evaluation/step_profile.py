@@ -1,0 +1,97 @@
+"""What steps of the engine take, for `planning.fitting`: all sizes of batches, prompts among decodes, as in service."""
+
+import random
+import time
+from collections.abc import Iterator, Sequence
+from itertools import count
+
+from octavo.core.sampling_params import SamplingParams
+from octavo.core.step import Runner, StepPlan, StepResult
+from octavo.engine.loop import Engine
+from octavo.engine.messages import Submit
+from octavo.engine.prompts import token_id_array
+from octavo.planning.work import AttentionSpan, StepWork, work_of
+from octavo.progress import Progress, silent
+
+BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)
+PROMPT_LENS, OUTPUT_LENS = (8, 640), (4, 96)
+"""Shortest and longest; in between all are equally likely. Less where the context is shorter."""
+WARM_UP_STEPS = 3
+
+
+class PlanKeeper:
+    """A runner that remembers the last plan that it was given."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+        self.plan: StepPlan | None = None
+
+    @property
+    def num_blocks(self) -> int:
+        """N: blocks in the pool."""
+        return self._runner.num_blocks
+
+    @property
+    def block_size(self) -> int:
+        """B: tokens in a block."""
+        return self._runner.block_size
+
+    def run(self, plan: StepPlan) -> StepResult:
+        """As the runner inside."""
+        self.plan = plan
+        return self._runner.run(plan)
+
+    def close(self) -> None:
+        """As the runner inside."""
+        self._runner.close()
+
+
+def profile_steps(
+    engine: Engine,
+    keeper: PlanKeeper,
+    span: AttentionSpan,
+    *,
+    vocab_size: int,
+    max_model_len: int,
+    seconds: float,
+    batches: Sequence[int] = BATCHES,
+    seed: int = 0,
+    progress: Progress = silent,
+) -> list[tuple[StepWork, float]]:
+    """Steps and their seconds, scheduling included; for each batch size an equal share of the time.
+
+    `keeper` is the engine's runner. As soon as a request ends, another takes its place.
+    """
+    source = random.Random(seed)
+    submits = _endless(source, vocab_size, max_model_len)
+    found: list[tuple[StepWork, float]] = []
+    for number, batch in enumerate(batches):
+        progress("measuring steps", number / len(batches))
+        end = time.perf_counter() + seconds / len(batches)
+        num_open = num_steps = 0
+        while time.perf_counter() < end:
+            while num_open < batch:
+                engine.submit(next(submits))
+                num_open += 1
+            start = time.perf_counter()
+            outputs = engine.step()
+            took = time.perf_counter() - start
+            num_open -= len(outputs.ends)
+            num_steps += 1
+            if num_steps > WARM_UP_STEPS and keeper.plan is not None:
+                found.append((work_of(keeper.plan, span), took))
+        engine.abort_all()
+    progress("measuring steps", 1.0)
+    return found
+
+
+def _endless(source: random.Random, vocab_size: int, max_model_len: int) -> Iterator[Submit]:
+    shortest, longest = PROMPT_LENS
+    longest = max(shortest, min(longest, max_model_len - OUTPUT_LENS[1]))
+    for number in count():
+        length = source.randint(shortest, longest)
+        prompt = token_id_array([source.randrange(vocab_size) for _ in range(length)])
+        params = SamplingParams(
+            temperature=0.0, max_tokens=source.randint(*OUTPUT_LENS), ignore_eos=True
+        )
+        yield Submit(f"profile-{number}", prompt.tobytes(), params, seed=0)

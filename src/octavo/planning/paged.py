@@ -1,0 +1,186 @@
+"""The real scheduler and the real block tables, with a runner that computes nothing."""
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+
+from octavo.config import SchedulerConfig, SchedulingPolicy
+from octavo.core.block_tables import BlockTables
+from octavo.core.events import RequestEndEvent, TokenEvent
+from octavo.core.request import Request
+from octavo.core.sampling_params import SamplingParams
+from octavo.core.scheduler import Scheduler
+from octavo.core.steady import SteadyDecode
+from octavo.core.step import SeqId, StepPlan, StepResult
+from octavo.planning.batching import FREE_CELL, Cell, CellState, MemoryUse, Outcome, SequenceKey
+from octavo.planning.requests import FILLER, SimRequest, check_length
+from octavo.planning.work import AttentionSpan, StepWork, work_of
+
+_NO_END_TOKENS: frozenset[int] = frozenset()
+
+
+class PagedBatcher:
+    """Octavo itself: what the engine would do with these requests and settings, step for step."""
+
+    def __init__(
+        self,
+        span: AttentionSpan,
+        *,
+        num_blocks: int,
+        block_size: int,
+        max_model_len: int,
+        limits: SchedulerConfig | None = None,
+    ) -> None:
+        limits = limits or SchedulerConfig()
+        self.tables = BlockTables(num_blocks, block_size)
+        self.max_model_len = max_model_len
+        self._span = span
+        self._scheduler = Scheduler(
+            self.tables,
+            max_num_batched_tokens=limits.max_num_batched_tokens,
+            max_num_seqs=limits.max_num_seqs,
+            max_model_len=max_model_len,
+            policy=SchedulingPolicy.FCFS,
+            end_token_ids=_NO_END_TOKENS,
+            prefix_caching=False,
+        )
+        self._keys: dict[SeqId, SequenceKey] = {}
+        self._open: dict[str, list[SeqId]] = {}
+        self.last_plan: StepPlan | None = None
+        """For those who look closer: the plan of the last step that was decided."""
+
+    @property
+    def num_open(self) -> int:
+        """Requests that have not ended."""
+        return len(self._open)
+
+    @property
+    def num_preemptions(self) -> int:
+        """Sequences that had to give up their blocks."""
+        return self._scheduler.usage().num_preemptions
+
+    @property
+    def num_copies(self) -> int:
+        """Blocks copied on write."""
+        return self.tables.num_copies
+
+    def add(self, request: SimRequest) -> None:
+        """A request has arrived. Raises UserError for one that can never run."""
+        check_length(request, self.max_model_len)
+        params = _params(request.n, request.output_len)
+        added = Request(request.request_id, request.token_ids, params, seed=0)
+        self._scheduler.add(added)
+        self._open[request.request_id] = [sequence.seq_id for sequence in added.sequences]
+        for index, sequence in enumerate(added.sequences):
+            self._keys[sequence.seq_id] = (request.request_id, index)
+
+    def step(self) -> Outcome:
+        """Schedule and commit."""
+        plan = self.last_plan = self._scheduler.schedule()
+        memory = self._memory()
+        tokens_drawn = [FILLER] * sum(seq.num_draws for seq in plan.seqs)
+        num_requests = len({self._keys[seq.seq_id][0] for seq in plan.seqs})
+        tokens: list[SequenceKey] = []
+        ended: list[str] = []
+        for event in self._scheduler.commit(plan, StepResult(tokens_drawn)):
+            if isinstance(event, TokenEvent):
+                tokens.append((event.request_id, event.index))
+            elif isinstance(event, RequestEndEvent):
+                ended.append(event.request_id)
+        for request_id in ended:
+            for seq_id in self._open.pop(request_id):
+                del self._keys[seq_id]
+        return Outcome(work_of(plan, self._span), memory, num_requests, tokens, ended)
+
+    def steady(self) -> "PagedSteadySteps | None":
+        """The coming steps, if the next holds no decision."""
+        found = self._scheduler.steady_decode()
+        if found is None or found.num_steps < 1:
+            return None
+        lengths = found.lengths
+        keys = [self._keys[seq_id] for seq_id, _ in lengths]
+        return PagedSteadySteps(
+            self._scheduler,
+            found,
+            keys,
+            [length for _, length in lengths],
+            self._span,
+            self._memory(),
+        )
+
+    def cells(self) -> list[Cell]:
+        """All pages."""
+        tables = self.tables
+        found = [FREE_CELL] * tables.num_blocks
+        for seq_id, (request_id, _) in self._keys.items():
+            if tables.num_tokens(seq_id) == 0:
+                continue
+            for block in tables.blocks(seq_id):
+                state = CellState.SHARED if tables.ref_count(block) > 1 else CellState.TOKENS
+                if found[block].owner is None:
+                    found[block] = Cell(request_id, state)
+        return found
+
+    def _memory(self) -> MemoryUse:
+        usage = self._scheduler.usage()
+        block_size = self.tables.block_size
+        return MemoryUse(
+            tokens=usage.num_slots_used,
+            reserved=0,
+            internal=usage.num_slots_referenced - usage.num_slots_used,
+            external=0,
+            free=(usage.num_blocks_total - usage.num_blocks_referenced) * block_size,
+            saved=usage.num_blocks_saved_by_sharing * block_size,
+        )
+
+
+class PagedSteadySteps:
+    """Implements `SteadySteps` over the scheduler's own."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        found: SteadyDecode,
+        keys: Sequence[SequenceKey],
+        lengths: list[int],
+        span: AttentionSpan,
+        memory: MemoryUse,
+    ) -> None:
+        self.keys = keys
+        self.has_queue = scheduler.num_waiting > 0
+        self.num_requests = len({request_id for request_id, _ in keys})
+        self._found = found
+        self._lengths = lengths
+        self._span = span
+        self._memory = memory
+
+    @property
+    def num_steps(self) -> int:
+        """How many there are."""
+        return self._found.num_steps
+
+    def steps(self) -> Iterator[tuple[StepWork, MemoryUse]]:
+        """What each of them is; memory as it is while the step runs."""
+        count, memory, span = len(self._lengths), self._memory, self._span
+        block_size = self._found.block_size
+        base, more = span.decode_keys(self._lengths), span.num_layers * count
+        tokens, internal, free = memory.tokens, memory.internal, memory.free
+        for step in range(self._found.num_steps):
+            taken = self._found.blocks_taken(step) * block_size
+            tokens += count
+            internal += taken - count
+            free -= taken
+            if span.is_whole:
+                keys = base + step * more
+            else:
+                keys = span.decode_keys(length + step for length in self._lengths)
+            use = MemoryUse(tokens, 0, internal, 0, free, memory.saved)
+            yield StepWork(count, count, keys, keys), use
+
+    def skip(self, count: int) -> None:
+        """Take the first `count` of them."""
+        self._found.skip(count, FILLER)
+
+
+@lru_cache(maxsize=4096)
+def _params(n: int, output_len: int) -> SamplingParams:
+    return SamplingParams(n=n, max_tokens=output_len, ignore_eos=True)

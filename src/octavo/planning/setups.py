@@ -1,0 +1,65 @@
+"""A machine to simulate, as a value: it can be sent to another process and built there as often as wanted."""
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from octavo.config import SchedulerConfig
+from octavo.planning.batching import Batcher
+from octavo.planning.contiguous import ContiguousBatcher, Reservation
+from octavo.planning.costs import CostModel
+from octavo.planning.model_numbers import ModelNumbers
+from octavo.planning.paged import PagedBatcher
+from octavo.planning.recorder import Recorder
+from octavo.planning.simulator import SimulatedMachine
+from octavo.planning.static import StaticBatcher
+
+
+class Policy(Enum):
+    """Who manages the memory, and how."""
+
+    PAGED = "paged"
+    """Octavo: the real scheduler over the real pages."""
+    MAX = "max"
+    POW2 = "pow2"
+    ORACLE = "oracle"
+    """The reservations of `contiguous`."""
+    STATIC = "static"
+
+
+@dataclass(frozen=True, slots=True)
+class MachineSetup:
+    """Everything that a simulated machine depends on."""
+
+    model: ModelNumbers
+    costs: CostModel
+    num_slots: int
+    """Tokens whose keys and values the memory holds."""
+    max_model_len: int
+    policy: Policy = Policy.PAGED
+    block_size: int = 16
+    limits: SchedulerConfig = field(default_factory=SchedulerConfig)
+
+    def batcher(self) -> Batcher:
+        """A new one, with all memory free."""
+        span = self.model.span
+        if self.policy is Policy.PAGED:
+            return PagedBatcher(
+                span,
+                num_blocks=self.num_slots // self.block_size,
+                block_size=self.block_size,
+                max_model_len=self.max_model_len,
+                limits=self.limits,
+            )
+        if self.policy is Policy.STATIC:
+            return StaticBatcher(span, num_slots=self.num_slots, max_model_len=self.max_model_len)
+        return ContiguousBatcher(
+            span,
+            Reservation(self.policy.value),
+            num_slots=self.num_slots,
+            max_model_len=self.max_model_len,
+            max_num_seqs=self.limits.max_num_seqs,
+        )
+
+    def machine(self, *, fast_forward: bool = True) -> SimulatedMachine:
+        """A new machine at time 0, with nothing to do."""
+        return SimulatedMachine(self.batcher(), self.costs, Recorder(), fast_forward=fast_forward)

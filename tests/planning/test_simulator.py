@@ -1,0 +1,115 @@
+"""The simulated machine against closed forms, and against the real engine."""
+
+import math
+from array import array
+from dataclasses import replace
+
+import pytest
+
+from octavo.config import BLOCK_SIZES
+from octavo.errors import CapacityError
+from octavo.planning.figures import figures_of, weighted_spread
+from octavo.planning.requests import NextTurn, SimRequest
+from octavo.planning.setups import Policy
+from octavo.planning.work import StepWork
+from octavo.planning.workloads import Lengths, Population, make_requests, population
+from support.planning import COSTS, MODEL, SETUP, run
+
+
+def request(
+    name: str, arrival_s: float, prompt_len: int, output_len: int, n: int = 1
+) -> SimRequest:
+    return SimRequest(name, arrival_s, array("i", range(prompt_len)), output_len, n)
+
+
+def test_a_request_alone_takes_the_time_of_its_steps() -> None:
+    recorder = run(SETUP, [request("a", 5.0, 100, 20)])
+    layers = MODEL.span.num_layers
+    prompt = COSTS.seconds(StepWork(100, 1, 100 * layers, 100 * 101 // 2 * layers))
+    decodes = [COSTS.seconds(StepWork(1, 1, k * layers, k * layers)) for k in range(101, 120)]
+    served = recorder.served["a"]
+    assert served.first_token_s == pytest.approx(5.0 + prompt, rel=1e-12)
+    assert served.end_s == pytest.approx(5.0 + prompt + math.fsum(decodes), rel=1e-12)
+    figures = figures_of([recorder])
+    assert figures.num_steps == 20
+    assert figures.mean_batch == pytest.approx(1.0)
+    assert figures.e2e_s is not None and figures.normalized_latency_s is not None
+    assert figures.normalized_latency_s.mean == pytest.approx(figures.e2e_s.mean / 20)
+
+
+def test_a_request_that_comes_during_a_step_waits_for_its_end() -> None:
+    alone = run(SETUP, [request("a", 0.0, 200, 1)]).end_s
+    recorder = run(SETUP, [request("a", 0.0, 200, 1), request("b", alone / 2, 200, 1)])
+    assert recorder.served["b"].end_s == pytest.approx(2 * alone)
+
+
+@pytest.mark.parametrize("block_size", BLOCK_SIZES)
+def test_half_a_page_of_each_sequence_is_empty(block_size: int) -> None:
+    """Over all lengths a sequence's last page is half full: the waste is (B - 1) / 2 slots each."""
+    setup = replace(SETUP, block_size=block_size, num_slots=64 * 1024)
+    people = Population(Lengths(100, 0.5), Lengths(256))
+    recorder = run(setup, make_requests(people, 1.0, 60, max_model_len=512, seed=2))
+    empty_slots = recorder.memory_seconds[2] / recorder.request_seconds
+    assert empty_slots == pytest.approx((block_size - 1) / 2, rel=0.1)
+
+
+def test_the_parts_of_the_memory_are_all_of_it() -> None:
+    requests = make_requests(population("alpaca"), 30.0, 60, max_model_len=512)
+    for policy in Policy:
+        recorder = run(replace(SETUP, policy=policy), requests)
+        for moment in recorder.timeline.moments:
+            assert sum(moment.memory[:5]) == SETUP.num_slots, policy
+            assert min(moment.memory) >= 0, policy
+
+
+def test_reservations_hold_what_they_are_named_after() -> None:
+    moment = {
+        policy: run(replace(SETUP, policy=policy), [request("a", 0.0, 100, 25)])
+        .timeline.moments[0]
+        .memory
+        for policy in (Policy.MAX, Policy.POW2, Policy.ORACLE)
+    }
+    assert [sum(moment[p][:3]) for p in moment] == [512, 100 + 32, 100 + 25]
+    assert moment[Policy.ORACLE].external == 128 - 125
+    assert all(memory.tokens == 100 for memory in moment.values())
+
+
+def test_a_static_batch_answers_together() -> None:
+    requests = [request("a", 0.0, 10, 5), request("b", 0.0, 10, 50), request("c", 0.01, 10, 5)]
+    served = run(replace(SETUP, policy=Policy.STATIC), requests).served
+    assert served["a"].end_s == served["b"].end_s
+    assert served["c"].first_token_s is not None and served["b"].end_s is not None
+    assert served["c"].first_token_s > served["b"].end_s
+
+
+@pytest.mark.parametrize("policy", list(Policy))
+def test_what_can_never_run_is_refused(policy: Policy) -> None:
+    setup = replace(SETUP, policy=policy, num_slots=512)
+    with pytest.raises(CapacityError):
+        run(setup, [request("a", 0.0, 400, 113)])
+
+
+def test_a_conversation_goes_on_where_it_ended() -> None:
+    turn = NextTurn(array("i", [7, 8]), 3, 1.5)
+    first = replace(request("a", 0.0, 10, 4), next_turn=turn)
+    served = run(SETUP, [first]).served
+    later = served["a+"].request
+    assert later.token_ids == array("i", [*range(10), 0, 0, 0, 0, 7, 8])
+    assert later.arrival_s == pytest.approx((served["a"].end_s or 0) + 1.5)
+
+
+def test_the_same_seed_gives_the_same_run() -> None:
+    def figures(seed: int) -> object:
+        requests = make_requests(population("sharegpt"), 3.0, 40, max_model_len=512, seed=seed)
+        return figures_of([run(SETUP, requests)])
+
+    assert figures(1) == figures(1)
+    assert figures(1) != figures(2)
+
+
+def test_a_percentile_is_the_least_value_that_reaches_it() -> None:
+    spread = weighted_spread([3.0, 1.0, 2.0], [1, 90, 9])
+    assert spread is not None
+    assert (spread.p50, spread.p90, spread.p99) == (1.0, 1.0, 2.0)
+    assert spread.mean == pytest.approx(1.11)
+    assert weighted_spread([], []) is None
