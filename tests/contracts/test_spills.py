@@ -30,7 +30,9 @@ AVX2_SPILLS = frozenset(
 SAMPLE = """
 typedef float V __attribute__((vector_size({size})));
 extern "C" void sums(const V* x, V* out, long n) {{
-  V a[{count}] = {{}};
+  V a[{count}];
+#pragma GCC unroll 64
+  for (int j = 0; j < {count}; ++j) a[j] = out[j];  // equal ones would be one
   for (long i = 0; i < n; ++i) {{
     const V v = x[i];
 #pragma GCC unroll 64

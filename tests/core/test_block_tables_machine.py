@@ -103,6 +103,8 @@ class TablesMachine(RuleBasedStateMachine):
         available, seq_id = tables.num_available, self.new_id()
         if match.num_tokens:
             tables.attach(seq_id, match)
+        # What is appended later may differ from the rest of these tokens, so their keys are not kept.
+        chain = PrefixChain(tables.cache.root(salt), tables.block_size)
         chain.num_published = len(match.blocks)
         length = data.draw(st.integers(match.num_tokens + 1, len(tokens)))
         copy = tables.grow(seq_id, length)

@@ -273,7 +273,7 @@ async def test_a_module_that_does_not_start_is_reported() -> None:
 
 
 def test_every_error_of_the_tree_survives_the_way() -> None:
-    from octavo.engine.stream import error_named  # the function under test
+    from octavo.engine.named_errors import error_named  # the function under test
 
     assert isinstance(error_named("ContextLengthError", "m"), ContextLengthError)
     assert isinstance(error_named("QueueFullError", "m"), QueueFullError)

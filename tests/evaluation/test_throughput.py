@@ -19,7 +19,8 @@ def engine_with(num_blocks: int) -> BuiltEngine:
     )
 
 
-ITEMS = [WorkItem(str(i), tuple(range(20, 40 + i)), 20) for i in range(5)]
+ITEMS = [WorkItem(str(i), (100 + i, *range(21, 40 + i)), 20) for i in range(5)]
+"""None begins as another does: nobody waits for a prefix."""
 
 
 def test_only_the_run_itself_is_counted() -> None:

@@ -11,9 +11,9 @@ from octavo.cli.terminal import progress_bar
 from octavo.core.sampling_params import SamplingParams
 from octavo.engine.build import BuiltEngine, build_engine
 from octavo.engine.messages import RequestEnd, Submit
+from octavo.engine.named_errors import error_named
 from octavo.engine.prompts import token_id_array
 from octavo.engine.seeds import SeedSource
-from octavo.engine.stream import error_named
 from octavo.errors import TemplateError
 from octavo.offline.interrupts import DeferredInterrupt
 from octavo.text.assets import TextAssets, load_text_assets

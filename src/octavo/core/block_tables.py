@@ -252,7 +252,8 @@ class BlockTables:
     ) -> None:
         """Let others find the full blocks of the first `num_computed` tokens, whose keys and values exist.
 
-        Where a block with the same content is known, the sequence goes over to that.
+        Where a block with the same content is known, the sequence goes over to that, unless it would take it from
+        those that are available and give none back: others still hold its own.
         """
         table = self._tables[seq_id]
         size = self.block_size
@@ -263,7 +264,9 @@ class BlockTables:
                 parent = chain.parent(number, token_ids)
                 tokens = token_ids[number * size : (number + 1) * size]
                 self._keep(block, self.cache.add(parent, tokens, block, key))
-            elif twin != block:
+            elif twin != block and (
+                self._pool.ref_count(twin) > 0 or self._pool.ref_count(block) == 1
+            ):
                 self._add_references((twin,))
                 table.blocks = table.blocks[:]  # a plan may hold the old one
                 table.blocks[number] = twin

@@ -23,11 +23,12 @@ from octavo.engine.messages import (
     StepOutputs,
     Submit,
 )
+from octavo.engine.named_errors import error_named
 from octavo.engine.process import EngineProcess
 from octavo.engine.prompts import check_token_ids, token_id_array
 from octavo.engine.pulse import Pulse, PulseReading
 from octavo.engine.seeds import SeedSource
-from octavo.engine.stream import RequestStream, error_named
+from octavo.engine.stream import RequestStream
 from octavo.errors import EngineDeadError, InvalidParameterError, OctavoError
 
 logger = logging.getLogger(__name__)

@@ -4,25 +4,11 @@ import asyncio
 from types import TracebackType
 from typing import Protocol, TypeAlias
 
-from octavo import errors
 from octavo.engine.messages import PromptLogprobs, RequestEnd, SequenceOutput, merged
-from octavo.errors import OctavoError, RequestFailedError, UserError
+from octavo.engine.named_errors import error_named
+from octavo.errors import OctavoError
 
 RequestItem: TypeAlias = SequenceOutput | PromptLogprobs | RequestEnd
-
-_ERROR_CLASSES = {
-    name: value
-    for name, value in vars(errors).items()
-    if isinstance(value, type) and issubclass(value, OctavoError)
-}
-
-
-def error_named(error_type: str | None, message: str, parameter: str | None = None) -> OctavoError:
-    """The error that the engine process reported, as the class of `octavo.errors` that it named."""
-    kind = _ERROR_CLASSES.get(error_type or "", RequestFailedError)
-    if issubclass(kind, UserError):
-        return kind(message, parameter=parameter)
-    return kind(message)
 
 
 class StreamOwner(Protocol):

@@ -107,8 +107,8 @@ def measure_overhead(
         max_num_queued_reqs=num_seqs,
     )
     wanted = params or SamplingParams(temperature=0.0, max_tokens=None)
-    prompt = token_id_array([3] * context).tobytes()
     for i in range(num_seqs):
+        prompt = token_id_array([3 + i] * context).tobytes()  # who begins alike would wait
         engine.submit(Submit(f"request-{i:032}", prompt, wanted.clone(), seed=i))
     engine.step()
     assert engine.stats.num_running == num_seqs, "not all sequences decode"

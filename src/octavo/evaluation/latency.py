@@ -15,8 +15,8 @@ from octavo.core.sampling_params import SamplingParams
 from octavo.core.step import Runner, Sampling, SeqStep, StepPlan, StepResult
 from octavo.engine.loop import Engine
 from octavo.engine.messages import Submit
+from octavo.engine.named_errors import error_named
 from octavo.engine.prompts import token_id_array
-from octavo.engine.stream import error_named
 from octavo.evaluation.percentiles import Summary, median, summarize
 from octavo.evaluation.profiles import (
     Profile,

@@ -8,7 +8,7 @@ from octavo.core.sampling_params import SamplingParams
 from octavo.core.step import StepPlan
 from octavo.engine.loop import Engine
 from octavo.engine.messages import EngineStats, StepOutputs, Submit
-from octavo.engine.stream import error_named
+from octavo.engine.named_errors import error_named
 from octavo.evaluation.step_profile import PlanKeeper
 from octavo.planning.batching import MemoryUse
 from octavo.planning.recorder import Recorder

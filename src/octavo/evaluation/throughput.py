@@ -9,8 +9,8 @@ from pathlib import Path
 from octavo.core.sampling_params import SamplingParams
 from octavo.engine.loop import Engine
 from octavo.engine.messages import EngineStats, Ready, Submit
+from octavo.engine.named_errors import error_named
 from octavo.engine.prompts import token_id_array
-from octavo.engine.stream import error_named
 from octavo.errors import ConfigError
 from octavo.progress import Progress, silent
 

@@ -8,7 +8,7 @@ from octavo.core.beam_search import BeamSearch
 from octavo.engine.beams import next_tokens, round_params
 from octavo.engine.loop import Engine
 from octavo.engine.messages import StepOutputs, Submit
-from octavo.engine.stream import error_named
+from octavo.engine.named_errors import error_named
 from octavo.errors import EngineDeadError
 from octavo.offline.interrupts import DeferredInterrupt
 from octavo.offline.prompts import ParsedPrompt, naming_prompt

@@ -42,7 +42,12 @@ def engine(
                 except ValueError as error:
                     raise ConfigError(str(error)) from error
                 rows.append({"sampling": name, **asdict(measured), "total_ms": measured.total_ms})
-    state = {"context": 330, "block_size": 16, "speculation": "off", "prefix_cache": "off"}
+    state = {
+        "context": 330,
+        "block_size": 16,
+        "speculation": "off",
+        "prefix_cache": "on, empty at the start",
+    }
     if output is Output.JSON:
         print_json({"steps": rows, **state})
         return

@@ -14,9 +14,9 @@ OUTPUT_RATE = "output_tokens_per_s"
 PROMPT_RATE = "prompt_tokens_per_s"
 COMPARABLE_STATES: Mapping[str, frozenset[str]] = {
     "speculation": frozenset(("off",)),
-    "prefix_cache": frozenset(("off", "empty")),
+    "prefix_cache": frozenset(("off", "empty", "on, empty at the start")),
 }
-"""What must be known of a run before it is compared; `empty`: on, with nothing of the run in it."""
+"""What must be known of a run before it is compared; `empty` and `on, empty at the start`: it holds nothing of the run."""
 
 
 class PeerError(Exception):
