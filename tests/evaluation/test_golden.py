@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 
 from octavo.backends.reference.runner import ReferenceRunner
 from octavo.core.step import StepPlan, StepResult
-from octavo.errors import CheckpointError
+from octavo.errors import CheckpointError, ConfigError
 from octavo.evaluation.forced import forced_logits, greedy_tokens, num_blocks_for
 from octavo.evaluation.golden import (
     Golden,
     GoldenCase,
+    check_vocabulary,
     is_same_greedy,
     measure,
     read_golden,
@@ -77,6 +78,13 @@ class Altered:
 
     def close(self) -> None:
         """Nothing of its own."""
+
+
+def test_a_file_of_another_model_is_refused(golden: Golden) -> None:
+    largest = max(max(c.prompt_token_ids + c.greedy_token_ids) for c in golden.cases)
+    check_vocabulary(golden, largest + 1)
+    with pytest.raises(ConfigError, match=f"token id {largest}, .* ends at {largest - 1}"):
+        check_vocabulary(golden, largest)
 
 
 def test_a_runner_agrees_with_itself(golden: Golden, runner: ReferenceRunner) -> None:

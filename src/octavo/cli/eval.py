@@ -88,9 +88,10 @@ def _measure(
     config: EngineConfig, model: "Model", golden: "Golden", progress: Progress
 ) -> "tuple[Agreement, ResolvedConfig]":
     from octavo.evaluation.forced import num_blocks_for
-    from octavo.evaluation.golden import measure
+    from octavo.evaluation.golden import check_vocabulary, measure
     from octavo.evaluation.runners import opened_runner
 
+    check_vocabulary(golden, model.spec.vocab_size)
     num_blocks = num_blocks_for(golden.sequence_lengths, config.cache.block_size)
     with opened_runner(config, model, num_blocks, progress) as (runner, resolved):
         if resolved.dtype == resolved.kv_cache_dtype == "float32":

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.checkpoints.json_object import read_json_object
-from octavo.errors import CheckpointError
+from octavo.errors import CheckpointError, ConfigError
 from octavo.evaluation.forced import LogitsRunner, forced_logits, greedy_tokens
 from octavo.progress import Progress, silent
 from octavo.text.chat_template import ChatTemplate
@@ -96,6 +96,16 @@ def tokenization_differences(
         if rendered != case.rendered or ids != list(case.prompt_token_ids):
             different.append(case.rendered)
     return different
+
+
+def check_vocabulary(golden: Golden, vocab_size: int) -> None:
+    """Raise ConfigError if the file is of a model with more tokens than this one."""
+    largest = max(max((*c.prompt_token_ids, *c.greedy_token_ids)) for c in golden.cases)
+    if largest >= vocab_size:
+        raise ConfigError(
+            f"the golden file is of another model ({golden.model}): it has token id {largest}, "
+            f"the model's vocabulary ends at {vocab_size - 1}; name its model with --model"
+        )
 
 
 def measure(
