@@ -4,12 +4,13 @@ import http.client
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
+from octavo.cli.benchmarks.offline_row import OfflineRow, offline_tokens_per_s
 from octavo.cli.benchmarks.options import ModelOption, WorkloadOption
 from octavo.cli.benchmarks.state import BandwidthProbe, engine_state, without_speculation
 from octavo.cli.benchmarks.tables import print_grid
@@ -61,6 +62,14 @@ GoodputOption: TypeAlias = Annotated[
         help="Count requests within limits of ttft_ms, itl_ms (longest pause), tpot_ms, e2e_ms: ttft_ms:500,itl_ms:50.",
     ),
 ]
+OfflineOption: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--offline/--no-offline",
+        help="First run the same requests without a server, to show what serving costs "
+        "(not with --url or --request-rate).",
+    ),
+]
 WARM_CACHE = "on, at the start with the prompts of the warm-up only"
 """Those are the first ones backwards: none of the run begins like them."""
 
@@ -74,6 +83,7 @@ class _Plan:
     rate: float | None
     seed: int
     limits: Mapping[str, float] | None
+    with_offline: bool
 
 
 @takes_flags(
@@ -90,12 +100,14 @@ def serve(
     request_rate: RateOption = None,
     num_requests: NumRequestsOption = None,
     goodput: GoodputOption = None,
+    offline: OfflineOption = True,
     seed: Annotated[int, typer.Option(metavar="INTEGER", help="Of the arrival times.")] = 0,
     output: OutputOption = Output.TEXT,
     settings: Settings,
 ) -> None:
     """Measure a server with streaming clients: latencies, throughput, and what the clients themselves cost."""
     plan = _plan(workload, num_requests, concurrency, request_rate, seed, goodput)
+    plan = replace(plan, with_offline=offline and url is None and request_rate is None)
     if url is None:
         report, result = _own_server(model, settings, plan)
     else:
@@ -137,7 +149,8 @@ def _plan(
             raise ConfigError(f"--{name} must be above 0; given: {value}")
     items = read_workload(workload)
     items = repeated(items, len(items) if num_requests is None else num_requests)
-    return _Plan(items, concurrency, rate, seed, None if goodput is None else parse_limits(goodput))
+    limits = None if goodput is None else parse_limits(goodput)
+    return _Plan(items, concurrency, rate, seed, limits, with_offline=False)
 
 
 def _own_server(
@@ -150,6 +163,9 @@ def _own_server(
     config = without_speculation(settings.engine(model, max_num_queued_reqs=len(plan.items)))
     config = with_fetched_model(config)
     server = ServerConfig(port=0, served_model_names=(model,))
+    offline = None
+    if plan.with_offline:
+        offline = offline_tokens_per_s(config, plan.items, plan.concurrency)
     note("starting the server ...")
     with started_server(config, server) as started:
         probe = BandwidthProbe(started.ready.num_threads, config.backend)
@@ -176,6 +192,9 @@ def _own_server(
             **({"prefix_cache": WARM_CACHE} if started.ready.prefix_caching else {}),
             **probe.state(),
         }
+        if offline is not None:
+            share = report["load_generator_cpu_share"] or 0.0
+            report |= OfflineRow(result.output_tokens_per_s, offline, share).report()
     return report, result
 
 
