@@ -155,6 +155,8 @@ class EngineConfig:
     backend: Backend = Backend.NATIVE
     num_threads: int | None = None
     """Compute threads; None: the cores that affinity and cgroup quota leave."""
+    cpus: tuple[int, ...] | None = None
+    """Logical CPUs that the engine's process keeps to, so that several engines do not meet; None: all it may use."""
     seed: int | None = None
     """Seeds of requests that bring none are derived from this and their order; None: drawn at random."""
     max_logprobs: int = 20

@@ -155,6 +155,8 @@ def main(wrap_runner: Callable[[Runner], Runner] | None = None) -> int:
     if start.die_with_parent:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     _end_if_orphaned(start.parent_pid)
+    if start.config.cpus is not None:
+        os.sched_setaffinity(0, start.config.cpus)  # before there are threads: they inherit it
     logging.basicConfig(
         level=start.log_level, format="%(asctime)s %(levelname)s engine %(name)s: %(message)s"
     )

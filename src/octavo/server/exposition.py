@@ -24,6 +24,15 @@ _PREFIXES = ("octavo_", "vllm:")
 _LABELS = ("model_name", "engine")
 
 
+def written(registry: CollectorRegistry, accept: str) -> tuple[bytes, str]:
+    """All metrics of a registry as text for a scraper that accepts `accept`, and its content type."""
+    try:
+        encode, content_type = choose_encoder(accept)
+    except (TypeError, ValueError):  # it trusts the numbers in the header
+        encode, content_type = choose_encoder("")
+    return encode(registry), content_type
+
+
 class Exposition(Collector):
     """Writes the metrics of one application."""
 
@@ -36,11 +45,7 @@ class Exposition(Collector):
 
     def write(self, accept: str) -> tuple[bytes, str]:
         """The text for a scraper that accepts `accept`, and its content type."""
-        try:
-            encode, content_type = choose_encoder(accept)
-        except (TypeError, ValueError):  # it trusts the numbers in the header
-            encode, content_type = choose_encoder("")
-        return encode(self._registry), content_type
+        return written(self._registry, accept)
 
     def collect(self) -> Iterator[Metric]:
         """Everything, now."""

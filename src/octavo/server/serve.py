@@ -63,7 +63,7 @@ def serve(
     allow_open_files()
     listener = bind(server)
     names = server.served_model_names or (engine.model.model,)
-    _check_names(names)
+    check_names(names)
     path = locate(engine.model.model, revision=engine.model.revision)
     engine = replace(engine, model=replace(engine.model, model=str(path)))
     server = replace(server, served_model_names=names)
@@ -80,7 +80,7 @@ def serve(
         listener.close()
 
 
-def _check_names(names: tuple[str, ...]) -> None:
+def check_names(names: tuple[str, ...]) -> None:
     """Raise ConfigError for bytes of the command line that are not text: no answer could hold them."""
     for name in names:
         try:
@@ -132,7 +132,7 @@ async def _serve(
     load_assets = functools.partial(load_text_assets, engine.model, server.chat_template)
     app = build_app(client, load_assets, server, policy=engine.scheduler.policy)
     serving: Serving = app.state.serving
-    http = _http_server(app, serving)
+    http = http_server(app, server, serving.metrics.count_slow_client)
     listening = asyncio.ensure_future(http.serve(sockets=[listener]))
     reporting = asyncio.ensure_future(log_stats(client))
     supervisor = _Supervisor(client, serving, process)
@@ -217,7 +217,10 @@ class _Supervisor:
         return 0
 
 
-def _http_server(app: object, serving: "Serving") -> "uvicorn.Server":
+def http_server(
+    app: object, server: ServerConfig, on_slow_client: Callable[[], None]
+) -> "uvicorn.Server":
+    """What answers connections, until its `should_exit`."""
     import uvicorn
 
     from octavo.server.connection import ClientLimit, connection_with
@@ -230,9 +233,7 @@ def _http_server(app: object, serving: "Serving") -> "uvicorn.Server":
             yield
 
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
-    client_limit = ClientLimit(
-        serving.config.slow_client_timeout_s, serving.metrics.count_slow_client
-    )
+    client_limit = ClientLimit(server.slow_client_timeout_s, on_slow_client)
     config = uvicorn.Config(
         app,  # type: ignore[arg-type]
         http=connection_with(client_limit),
