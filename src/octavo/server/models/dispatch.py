@@ -73,7 +73,9 @@ class Dispatcher:
         """Let a model answer. False: it cannot now, nothing has been sent, and another may."""
         slot = candidate.slot
         try:
-            app = await run_while_connected(lambda _: slot.app(), asked.receive)
+            app = await run_while_connected(
+                lambda _: slot.app(has_fallback=not is_last), asked.receive
+            )
         except OctavoError:
             if is_last:
                 raise

@@ -58,6 +58,6 @@ def _chars(value: Any) -> int:
             waiting += value
         elif isinstance(value, dict):
             waiting += value.values()
-        elif isinstance(value, int):
+        elif isinstance(value, int) and not isinstance(value, bool):
             total += ID_CHARS
     return total

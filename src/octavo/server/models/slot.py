@@ -113,6 +113,8 @@ class ModelSlot:
         self._turn = asyncio.Lock()
         self._changed = asyncio.Event()
         self._loading: asyncio.Task[None] | None = None
+        self._has_died = False
+        """Since then it has not been loaded again."""
         self._restarts: deque[float] = deque(maxlen=MOST_RESTARTS)
         self._last_used = time.monotonic()
 
@@ -145,11 +147,14 @@ class ModelSlot:
             self.num_open -= 1
             self._last_used = time.monotonic()
 
-    async def app(self) -> FastAPI:
+    async def app(self, *, has_fallback: bool) -> FastAPI:
         """The application that answers for the model; waits while it loads, and loads it if it sleeps.
 
-        Raises HttpError 503 if it is not to be loaded or cannot be, and QueueFullError if too many wait already.
+        Raises HttpError 503 if it is not to be loaded or cannot be, or has died and another model may answer, and
+        QueueFullError if too many wait already.
         """
+        if has_fallback and self._has_died:
+            raise HttpError(503, f"The engine of the model `{self.name}` starts again")
         if self._state is SlotState.READY and self.loaded is not None:
             return self.loaded.app
         limit = self.settings.engine.scheduler.max_num_queued_reqs
@@ -211,6 +216,7 @@ class ModelSlot:
                 self._become(SlotState.SLEEPING)  # the server ends
                 raise
             self.num_loads += 1
+            self._has_died = False
             self._become(SlotState.READY)
 
     async def _start(self) -> Loaded:
@@ -302,6 +308,8 @@ class ModelSlot:
         async with self._turn:
             reason = loaded.client.error or EngineDeadError("the engine has ended")
             self.num_deaths += 1
+            self._has_died = True
+            self._become(SlotState.UNLOADING)  # who asks now waits for the next engine
             _LOGGER.error("the engine of model %s has died: %s", self.name, reason)
             await self._flushed()
             await self._drop(loaded)
