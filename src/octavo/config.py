@@ -197,6 +197,8 @@ class ServerConfig:
     """Origins that browsers may call from (CORS)."""
     salt_cache_by_api_key: bool = False
     """Only requests with the same API key share prefixes: how long one takes tells nobody else what it begins with."""
+    api_server_count: int = 1
+    """Front end processes over the one engine; the kernel divides connections between them."""
     log_requests: bool = False
     """One line per request, never with its text."""
 
@@ -210,6 +212,7 @@ class ServerConfig:
             )
         _at_least("max_body_bytes", self.max_body_bytes, 1)
         _at_least("max_prompts_per_request", self.max_prompts_per_request, 1)
+        _at_least("api_server_count", self.api_server_count, 1)
 
 
 def choice_of(kind: type[E], name: str, value: object) -> E:

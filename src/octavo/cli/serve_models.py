@@ -27,6 +27,11 @@ def serve_several(models: "Sequence[ModelSettings]", server: ServerConfig) -> in
         raise ConfigError(
             "--served-model-name is for one model: give each of several its name, and `aliases` in --model-config"
         )
+    if server.api_server_count > 1:
+        raise ConfigError(
+            "several models have one front end, which loads and unloads them; "
+            f"given: --api-server-count {server.api_server_count}"
+        )
     check_models(models)
     fetched = [replace(model, engine=with_fetched_model(model.engine)) for model in models]
     return serve_models(fetched, server, on_plan=_show_plan, on_ready=_announce)

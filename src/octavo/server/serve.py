@@ -61,14 +61,15 @@ def serve(
     gc.disable()  # until all is loaded: nothing of it is garbage, and looking for some takes 40 ms
     open_standard_streams()
     allow_open_files()
-    listener = bind(server)
-    names = server.served_model_names or (engine.model.model,)
-    check_names(names)
-    path = locate(engine.model.model, revision=engine.model.revision)
-    engine = replace(engine, model=replace(engine.model, model=str(path)))
-    server = replace(server, served_model_names=names)
+    engine, server = _located(engine, server)
     for number in _SIGNALS:
         signal.signal(number, _exit_before_loop)
+    if server.api_server_count > 1:
+        from octavo.server.frontends.supervisor import serve_with_front_ends
+
+        _check_seed(engine, server)
+        return serve_with_front_ends(engine, server, engine_module=engine_module, on_ready=on_ready)
+    listener = bind(server)
     process = start_engine_process(engine, module=engine_module)
     try:
         import uvloop  # here, so that it loads beside the engine
@@ -78,6 +79,23 @@ def serve(
     finally:
         process.kill()
         listener.close()
+
+
+def _located(engine: EngineConfig, server: ServerConfig) -> tuple[EngineConfig, ServerConfig]:
+    """The settings with the model's path, and with a name for it."""
+    names = server.served_model_names or (engine.model.model,)
+    check_names(names)
+    path = locate(engine.model.model, revision=engine.model.revision)
+    engine = replace(engine, model=replace(engine.model, model=str(path)))
+    return engine, replace(server, served_model_names=names)
+
+
+def _check_seed(engine: EngineConfig, server: ServerConfig) -> None:
+    if engine.seed is not None:
+        raise ConfigError(
+            "--seed draws from the order of requests, which several front ends do not have: "
+            f"given: --seed {engine.seed} and --api-server-count {server.api_server_count}"
+        )
 
 
 def check_names(names: tuple[str, ...]) -> None:
@@ -188,7 +206,7 @@ class _Supervisor:
         """Wait whether the engine comes back. What has exited does not."""
         waited = 0.0
         while self._client.state == "dead" and not self._stop.is_set():
-            grace = FREEZE_GRACE_S if self._process.popen.poll() is None else DEATH_GRACE_S
+            grace = DEATH_GRACE_S if self._process.has_exited() else FREEZE_GRACE_S
             if waited >= grace:
                 return False
             await asyncio.sleep(_POLL_S)

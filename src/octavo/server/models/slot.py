@@ -297,7 +297,7 @@ class ModelSlot:
     async def _comes_back(self, loaded: Loaded) -> bool:
         """Whether an engine that does not answer does so again. What has exited does not."""
         deadline = time.monotonic() + FREEZE_GRACE_S
-        while loaded.client.state == "dead" and loaded.process.popen.poll() is None:
+        while loaded.client.state == "dead" and not loaded.process.has_exited():
             if time.monotonic() >= deadline:
                 return False
             await asyncio.sleep(POLL_S)
