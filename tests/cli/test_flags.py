@@ -177,6 +177,7 @@ def test_every_setting_has_a_flag() -> None:
     }
     targets = {flag.target for flag in FLAGS}
     by_argument = {"model.model", "engine.model", "engine.cache", "engine.scheduler"}
+    by_argument.add("engine.cpus")  # set where several engines divide them
     for section, kind in sections.items():
         for field in fields(kind):
             assert f"{section}.{field.name}" in targets | by_argument

@@ -1,1 +1,0 @@
-"""Several front end processes over one engine: for machines on which one does not keep up."""
