@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from octavo.config import CacheConfig, EngineConfig, ModelConfig
 from octavo.engine.build import facts_of
 from octavo.errors import ConfigError, MemoryShortageError
-from octavo.machine import inspect_machine
+from octavo.machine import Machine, inspect_machine
 from octavo.models.outline import outline_of_numbers
 from octavo.planning.shares import Member, split_cpus, split_memory
 
@@ -24,7 +24,7 @@ SMALL = outline_of_numbers(
 """A Llama of 1.2 billion weights in bfloat16: 2.8 GiB, and 32 KiB a token."""
 
 
-def machine(gib: float) -> "object":
+def machine(gib: float) -> Machine:
     size = int(gib * GIB)
     return replace(inspect_machine(), memory_total=size, memory_available=size, num_cores=4)
 

@@ -1,5 +1,6 @@
 """Several front ends over one engine look like one server, and the death of one is not felt by the others."""
 
+import functools
 import os
 import signal
 import socket
@@ -154,9 +155,13 @@ def test_counters_survive_a_death(server: RunningServer) -> None:
         assert ask(server, script(f"{i}")).status_code == 200
     until(lambda: successes(server) == 12)
     time.sleep(0.6)
+
+    def is_replaced(pid: int) -> bool:
+        return pid not in front_ends(server) and len(front_ends(server)) == COUNT
+
     for pid in front_ends(server):
         os.kill(pid, signal.SIGKILL)
-        until(lambda pid=pid: pid not in front_ends(server) and len(front_ends(server)) == COUNT)
+        until(functools.partial(is_replaced, pid))
     assert ask(server, script("one more")).status_code == 200
     until(lambda: successes(server) == 13)
 

@@ -6,9 +6,6 @@ from dataclasses import dataclass
 
 from octavo.engine.endpoint import Endpoint
 
-UNKNOWN_EXIT_CODE = 1
-"""Only its parent learns with what code a process has ended."""
-
 
 @dataclass(frozen=True, slots=True)
 class AttachedEngine:
@@ -23,19 +20,18 @@ class AttachedEngine:
         """Its parent ends it."""
         return False
 
-    def wait(self) -> int:
-        """Wait until the process has ended."""
+    def wait(self) -> None:
+        """Wait until the process has ended. Only its parent learns with what code."""
         try:
             descriptor = os.pidfd_open(self.pid)
         except ProcessLookupError:
-            return UNKNOWN_EXIT_CODE
+            return
         try:
             poll = select.poll()
             poll.register(descriptor, select.POLLIN)
             poll.poll()
         finally:
             os.close(descriptor)
-        return UNKNOWN_EXIT_CODE
 
     def stop(self) -> None:
         """Not this client's to do."""

@@ -18,8 +18,8 @@ from octavo.errors import EngineDeadError
 MAX_QUEUED_STEPS = 1000
 """Steps that the front end may lag behind before the engine waits for it."""
 RECONNECT_MS = 10
-LINGER_MS = 5000
-"""How long a closing engine waits for the front end to take its last messages."""
+LINGER_MS = 30_000
+"""How long a closing engine waits for the front end to take its last messages: one may still be starting."""
 
 
 class Channel(Protocol):

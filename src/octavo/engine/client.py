@@ -2,9 +2,11 @@
 
 import asyncio
 import contextlib
+import functools
 import logging
 import signal
 import threading
+import time
 from array import array
 from collections.abc import Sequence
 from typing import Literal, Protocol, TypeAlias
@@ -43,12 +45,19 @@ STEP_TIMEOUT_S = 300.0
 CHECK_INTERVAL_S = 1.0
 LAST_WORDS_S = 0.1
 """After the process has ended its last messages may still be on their way."""
+REASON_TIMEOUT_S = 5.0
+"""One that ends by itself with an error has said why. On a machine that is busy that takes longer to arrive."""
 EXIT_GRACE_S = 5.0
 """How much longer than the time given to a drain the process may take before it is killed."""
 
 
 class EngineHandle(Protocol):
     """An engine process as a client needs it: `EngineProcess` for who started it, `AttachedEngine` for others."""
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        ...
 
     @property
     def endpoint(self) -> Endpoint:
@@ -65,8 +74,8 @@ class EngineHandle(Protocol):
         """Whether this client ends the process."""
         ...
 
-    def wait(self) -> int:
-        """Wait until the process has ended; its exit code."""
+    def wait(self) -> int | None:
+        """Wait until the process has ended; its exit code, which only its parent learns."""
         ...
 
     def stop(self) -> None:
@@ -116,7 +125,7 @@ class EngineClient:
         """Begin to listen. Call once, before anything but `close`."""
         self._is_connected = True
         self._loop = asyncio.get_running_loop()
-        self._has_exited: asyncio.Future[int] = self._loop.create_future()
+        self._has_exited: asyncio.Future[int | None] = self._loop.create_future()
         self._may_be_ready = asyncio.Event()
         self._channel = ClientEnd(self._process.endpoint, self._process.client_index)
         self._pulse = Pulse(self._process.endpoint.pulse)
@@ -320,17 +329,26 @@ class EngineClient:
         """A thread of its own: waits for the process, whatever way it ends."""
         code = self._process.wait()
         with contextlib.suppress(RuntimeError):  # the event loop is closed: nobody waits any more
-            self._loop.call_soon_threadsafe(self._loop.call_later, LAST_WORDS_S, self._exit, code)
+            until = time.monotonic() + REASON_TIMEOUT_S
+            exit_later = functools.partial(self._exit, code, until)
+            self._loop.call_soon_threadsafe(self._loop.call_later, LAST_WORDS_S, exit_later)
 
-    def _exit(self, code: int) -> None:
+    def _exit(self, code: int | None, until: float) -> None:
+        """The process has ended: take its last words, and wait for those that it must have said."""
         if not self._has_exited.done():
             self._receive()
+            is_silent = self.error is None and not self._is_closed and time.monotonic() < until
+            if code is not None and code > 0 and is_silent:
+                self._loop.call_later(LAST_WORDS_S, self._exit, code, until)
+                return
             self._has_exited.set_result(code)
             self._is_frozen = False
             self._die(EngineDeadError(_exit_reason(code)))
 
 
-def _exit_reason(code: int) -> str:
+def _exit_reason(code: int | None) -> str:
+    if code is None:
+        return "the engine process has ended"
     if code < 0:
         hint = " (perhaps by the kernel, for want of memory)" if -code == signal.SIGKILL else ""
         return f"the engine process was ended by {signal.Signals(-code).name}{hint}"

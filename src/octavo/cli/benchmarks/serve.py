@@ -18,7 +18,7 @@ from octavo.cli.flags import Settings, takes_flags
 from octavo.cli.numbers import parse_count
 from octavo.cli.pull import with_fetched_model
 from octavo.cli.terminal import Output, OutputOption, note, print_json, print_table, progress_bar
-from octavo.config import DEFAULT_MODEL, Backend, ServerConfig
+from octavo.config import DEFAULT_MODEL, Backend
 from octavo.errors import ConfigError, EngineDeadError, RequestFailedError
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class _Plan:
 @takes_flags(
     "--revision", "--dtype", "--quantization", "--backend", "--threads", "--max-model-len", "--block-size",
     "--num-blocks-override", "--kv-cache-memory-bytes", "--kv-cache-dtype", "--enable-prefix-caching",
-    "--max-num-batched-tokens", "--max-num-seqs",
+    "--max-num-batched-tokens", "--max-num-seqs", "--api-server-count",
 )  # fmt: skip
 def serve(
     *,
@@ -157,12 +157,11 @@ def _own_server(
     model: str, settings: Settings, plan: _Plan
 ) -> "tuple[dict[str, Any], ServiceReport]":
     from octavo.cli.benchmarks.server_process import started_server
-    from octavo.evaluation.processes import descendants
     from octavo.evaluation.service import report_of
 
     config = without_speculation(settings.engine(model, max_num_queued_reqs=len(plan.items)))
     config = with_fetched_model(config)
-    server = ServerConfig(port=0, served_model_names=(model,))
+    server = replace(settings.server(), port=0, served_model_names=(model,))
     offline = None
     if plan.with_offline:
         offline = offline_tokens_per_s(config, plan.items, plan.concurrency)
@@ -170,20 +169,21 @@ def _own_server(
     with started_server(config, server) as started:
         probe = BandwidthProbe(started.ready.num_threads, config.backend)
         _warm_up(started.url, model, plan)
-        engines = descendants(started.pid)
-        before = _uses(started.pid, engines)
+        front_ends, engine = _processes(started.pid)
+        before = _uses(*front_ends, engine)
         load = _run(started.url, model, plan)
-        after = _uses(started.pid, engines)
+        after = _uses(*front_ends, engine)
         probe.again()
         result = report_of(load, plan.limits)
-        cpu = [b.cpu_s - a.cpu_s for a, b in zip(before, after, strict=True)]
+        *cpu, engine_cpu = (b.cpu_s - a.cpu_s for a, b in zip(before, after, strict=True))
         report = {
             **_generator(load),
-            "front_end_cpu_s": cpu[0],
-            "front_end_cpu_us_per_token": 1e6 * cpu[0] / max(1, result.num_output_tokens),
-            "engine_cpu_s": sum(cpu[1:]),
+            "api_server_count": server.api_server_count,
+            "front_end_cpu_s": sum(cpu),
+            "front_end_cpu_us_per_token": 1e6 * sum(cpu) / max(1, result.num_output_tokens),
+            "engine_cpu_s": engine_cpu,
             "pss_bytes": sum(use.pss_bytes for use in after),
-            "front_end_pss_bytes": after[0].pss_bytes,
+            "front_end_pss_bytes": sum(use.pss_bytes for use in after[:-1]),
             **_memory(started),
             "server_start_s": started.start_s,
             "server": "started here",
@@ -198,11 +198,23 @@ def _own_server(
     return report, result
 
 
-def _uses(front_end: int, engines: Sequence[int]) -> "list[ProcessUse]":
+def _processes(pid: int) -> tuple[list[int], int]:
+    """The front ends of a server, with what looks after them, and its engine."""
+    from octavo.engine.process import MODULE
+    from octavo.evaluation.processes import descendants, runs_module
+
+    pids = [pid, *descendants(pid)]
+    engines = [pid for pid in pids if runs_module(pid, MODULE)]
+    if len(engines) != 1:
+        raise EngineDeadError("the engine process of the server has ended")
+    return [pid for pid in pids if pid not in engines], engines[0]
+
+
+def _uses(*pids: int) -> "list[ProcessUse]":
     from octavo.evaluation.processes import process_use
 
     try:
-        return [process_use(pid) for pid in (front_end, *engines)]
+        return [process_use(pid) for pid in pids]
     except OSError as error:
         raise EngineDeadError(f"a process of the server has ended: {error}") from error
 
