@@ -41,6 +41,8 @@ class StartMessage(msgspec.Struct, frozen=True):
     die_with_parent: bool
     """Whether the kernel may end the engine when the thread that started it ends."""
     log_level: int
+    label: str
+    """What its lines in the log begin with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,7 @@ class EngineProcess:
 
 
 def start_engine_process(
-    config: EngineConfig, *, module: str = MODULE, num_clients: int = 1
+    config: EngineConfig, *, module: str = MODULE, num_clients: int = 1, label: str = "engine"
 ) -> EngineProcess:
     """Start `python -m module` as an engine process. Returns at once; an `EngineClient` follows its loading.
 
@@ -100,7 +102,7 @@ def start_engine_process(
     """
     endpoint = Endpoint.create()
     try:
-        popen = _start(config, endpoint, module, num_clients)
+        popen = _start(config, endpoint, module, num_clients, label)
     except (OSError, UnicodeEncodeError) as error:
         endpoint.remove()
         raise ConfigError(f"the engine process cannot be started: {error}") from error
@@ -108,7 +110,7 @@ def start_engine_process(
 
 
 def _start(
-    config: EngineConfig, endpoint: Endpoint, module: str, num_clients: int
+    config: EngineConfig, endpoint: Endpoint, module: str, num_clients: int, label: str
 ) -> "subprocess.Popen[bytes]":
     message = StartMessage(
         config=config,
@@ -117,6 +119,7 @@ def _start(
         parent_pid=os.getpid(),
         die_with_parent=threading.current_thread() is threading.main_thread(),
         log_level=logging.getLogger("octavo").getEffectiveLevel(),
+        label=label,
     )
     data = msgspec.json.encode(message)
     popen = subprocess.Popen(
@@ -196,7 +199,8 @@ def main(wrap_runner: Callable[[Runner], Runner] | None = None) -> int:
     if start.config.cpus is not None:
         os.sched_setaffinity(0, start.config.cpus)  # before there are threads: they inherit it
     logging.basicConfig(
-        level=start.log_level, format="%(asctime)s %(levelname)s engine %(name)s: %(message)s"
+        level=start.log_level,
+        format=f"%(asctime)s %(levelname)s {start.label.replace('%', '%%')} %(name)s: %(message)s",
     )
     return run_engine_process(
         start.config,

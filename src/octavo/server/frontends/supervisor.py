@@ -34,6 +34,7 @@ from octavo.server.serve import (
     bind,
     url_of,
 )
+from octavo.server.stats_log import log_stats
 
 if TYPE_CHECKING:
     from octavo.engine.messages import Ready
@@ -131,6 +132,7 @@ class _Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
         await self._client.connect()
+        reporting = asyncio.ensure_future(log_stats(self._client))
         try:
             for index in range(1, 1 + len(self._listeners)):
                 self._front_ends.append(self._start(index))
@@ -142,6 +144,7 @@ class _Supervisor:
             gc.enable()
             return await self._watch()
         finally:
+            reporting.cancel()
             await self._client.close()
             await self._end_front_ends()
 

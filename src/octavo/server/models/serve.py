@@ -69,16 +69,14 @@ class _Server:
         http = http_server(app.asgi, self._config, app.exposition.count_slow_client)
         http.config.lifespan = "off"
         listening = asyncio.ensure_future(http.serve(sockets=[listener]))
-        supervising = asyncio.ensure_future(self._registry.supervise())
         try:
             if not await self._until_stopped(self._registry.load_first()):
                 return 0
             if on_ready is not None:
                 on_ready(url_of(listener), self._registry)
-            await self._stop.wait()
+            await self._until_stopped(self._registry.supervise())
             return await self._drain()
         finally:
-            supervising.cancel()
             await (
                 self._registry.close()
             )  # first: it ends what is still open, and the server waits for that

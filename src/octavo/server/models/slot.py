@@ -22,6 +22,7 @@ from octavo.server.app import build_app
 from octavo.server.http_errors import HttpError
 from octavo.server.models.settings import LoadWhen, ModelSettings
 from octavo.server.serving import Serving
+from octavo.server.stats_log import log_stats
 from octavo.text.assets import load_text_assets
 
 _LOGGER = logging.getLogger(__name__)
@@ -69,9 +70,11 @@ class Loaded:
     client: EngineClient
     app: FastAPI
     serving: Serving
+    reporting: asyncio.Task[None]
 
     async def close(self) -> None:
         """End the engine process, whatever it does, and give back everything."""
+        self.reporting.cancel()
         await self.client.close()
         self.serving.close()
 
@@ -209,19 +212,26 @@ class ModelSlot:
             self._become(SlotState.LOADING)
             try:
                 self.loaded = await self._start()
+            except asyncio.CancelledError:
+                self._become(SlotState.SLEEPING)  # the server ends
+                raise
             except OctavoError as error:
                 self._become(SlotState.FAILED, error)
                 raise
-            except BaseException:
-                self._become(SlotState.SLEEPING)  # the server ends
-                raise
+            except Exception as error:  # a mistake of ours: whoever waits must hear of it
+                _LOGGER.exception("model %s cannot be loaded", self.name)
+                reason = EngineDeadError(f"{type(error).__name__}: {error}")
+                self._become(SlotState.FAILED, reason)
+                raise reason from error
             self.num_loads += 1
             self._has_died = False
             self._become(SlotState.READY)
 
     async def _start(self) -> Loaded:
         engine = self.settings.engine
-        process = start_engine_process(engine, module=self._engine_module)
+        process = start_engine_process(
+            engine, module=self._engine_module, label=f"engine of {self.name}"
+        )
         client = EngineClient(process, seed=engine.seed)
         try:
             await client.connect()
@@ -233,7 +243,8 @@ class ModelSlot:
         except BaseException:
             await client.close()
             raise
-        return Loaded(process, client, app, app.state.serving)
+        reporting = asyncio.ensure_future(log_stats(client, self.name))
+        return Loaded(process, client, app, app.state.serving, reporting)
 
     async def unload(
         self, timeout_s: float, then: SlotState = SlotState.UNLOADED, *, only_idle: bool = False
