@@ -57,7 +57,7 @@ def server(merged_model: Path) -> Iterator[RunningServer]:
 @pytest.fixture
 def http(server: RunningServer) -> Iterator[httpx.Client]:
     """A client of the server, which must be idle afterwards."""
-    with httpx.Client(base_url=server.url, timeout=30) as client:
+    with httpx.Client(base_url=server.url, timeout=90) as client:
         yield client
     server.wait_idle()
 
@@ -74,7 +74,7 @@ def chosen(response: httpx.Response) -> tuple[str, str]:
     return response.headers["x-octavo-model"], response.headers["x-octavo-model-choice"]
 
 
-def wait_state(http: httpx.Client, name: str, state: str, timeout_s: float = 20.0) -> None:
+def wait_state(http: httpx.Client, name: str, state: str, timeout_s: float = 60.0) -> None:
     deadline = time.monotonic() + timeout_s
     while http.get(f"/v1/models/{name}").json()["state"] != state:
         assert time.monotonic() < deadline, http.get(f"/v1/models/{name}").text
@@ -217,7 +217,7 @@ def test_an_engine_dies_and_the_others_go_on(merged_model: Path, open_stream: Op
     models = [settings(merged_model, name) for name in ("first", "second")]
     with (
         running_models(models, engine_module=SCRIPTED) as server,
-        httpx.Client(base_url=server.url, timeout=30) as http,
+        httpx.Client(base_url=server.url, timeout=90) as http,
     ):
         engines = set(descendants(server.process.pid))
 
@@ -310,6 +310,6 @@ def test_unloading_returns_the_memory(tiny_model: Path) -> None:
 def test_models_that_cannot_start_together(merged_model: Path) -> None:
     broken = settings(merged_model, "broken", engine=tiny_config(merged_model / "nowhere"))
     with running_models([settings(merged_model, "good"), broken], wait=False) as server:
-        assert server.process.wait(timeout=30) == 2
+        assert server.process.wait(timeout=90) == 2
         assert "nowhere" in server.log_text()
         assert "Traceback" not in server.log_text()
