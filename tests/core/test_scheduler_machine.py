@@ -24,7 +24,7 @@ from octavo.core.costs import RestoreCosts
 from octavo.core.request import FinishReason, Request
 from octavo.core.step import StepPlan
 from octavo.errors import CapacityError, ContextLengthError, InvalidParameterError, UserError
-from support.fake_runner import Choose, echo, hashed, logprobs_of
+from support.fake_runner import Choose, FakeRunner, echo, hashed, logprobs_of
 from support.scheduling import Rig, expected_outputs, make_request
 
 MAX_MODEL_LEN = 40
@@ -114,7 +114,13 @@ class SchedulerMachine(RuleBasedStateMachine):
             costs=costs,
             num_swap_slots=num_swap_slots,
             stored=self.stored,
-            fails=lambda: rng.random() < failures,
+            runner=FakeRunner(
+                num_blocks,
+                block_size,
+                choose=model[0],
+                stored=self.stored,
+                fails=lambda: rng.random() < failures,
+            ),
         )
         self.rig = self.open_rig()
         self.requests: list[Request] = []

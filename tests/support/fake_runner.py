@@ -79,6 +79,7 @@ class FakeRunner:
         block_size: int,
         *,
         choose: Choose = hashed,
+        stored: dict[bytes, "array[int]"] | None = None,
         fails: Callable[[], bool] = lambda: False,
     ) -> None:
         self._num_blocks = num_blocks
@@ -88,7 +89,7 @@ class FakeRunner:
             lambda: array("i", [_UNWRITTEN]) * block_size
         )
         self._fails = fails
-        self.stored: dict[bytes, array[int]] = {}
+        self.stored = {} if stored is None else stored
         self.slots: dict[int, array[int]] = {}
         self.num_steps = 0
         self.num_tokens = 0

@@ -19,9 +19,11 @@ from octavo.core.admission import (
 from octavo.core.block_pool import IntegrityError
 from octavo.core.block_tables import BlockTables
 from octavo.core.budget import share_budget
+from octavo.core.costs import RestoreCosts
 from octavo.core.events import Event, SequenceEndEvent
 from octavo.core.open_requests import OpenRequests
 from octavo.core.preemption import Preemptor
+from octavo.core.preemption_method import Method
 from octavo.core.prefix_reuse import PrefixReuse
 from octavo.core.receiver import Receiver
 from octavo.core.request import FinishReason, Request, StopRule
@@ -37,7 +39,7 @@ from octavo.core.step import (
     StepResult,
     maker,
 )
-from octavo.core.tiers import Tiers
+from octavo.core.tiers import SAVES_PER_STEP, Tiers
 from octavo.core.usage import KvUsage
 from octavo.errors import InvalidParameterError
 
@@ -102,7 +104,7 @@ class Scheduler:
 
     def usage(self) -> KvUsage:
         """How the block pool is used now. O(1)."""
-        tables = self._tables
+        tables, counts = self._tables, self._tiers.counts
         return KvUsage(
             num_blocks_total=tables.num_blocks,
             num_blocks_referenced=tables.num_referenced,
@@ -116,6 +118,15 @@ class Scheduler:
             num_blocks_evicted=tables.num_evicted,
             num_prefix_queries=self._prefixes.counts.num_queries,
             num_prefix_hits=self._prefixes.counts.num_hits,
+            num_dropped_tails=self._preemptor.counts[Method.DROP_TAIL],
+            num_swaps=self._preemptor.counts[Method.SWAP],
+            num_swap_slots=self._tiers.swap_space.num_slots,
+            num_swap_slots_used=self._tiers.swap_space.num_used,
+            num_blocks_swapped_out=counts.num_swapped_out,
+            num_blocks_swapped_in=counts.num_swapped_in,
+            num_blocks_stored=counts.num_saved,
+            num_blocks_loaded=counts.num_loaded,
+            num_blocks_failed=counts.num_failed,
         )
 
     def num_blocks_of(self, request_id: str) -> int:
@@ -211,6 +222,16 @@ class Scheduler:
         """Take over what a runner made of the last plan. Rows of requests that ended meanwhile are ignored."""
         assert plan.step_id == self._num_steps, f"step {plan.step_id} is not the last scheduled"
         return self._receiver.take_over(plan, result)
+
+    @property
+    def costs(self) -> RestoreCosts:
+        """Of preemption; whoever measures tells them."""
+        return self._tiers.costs
+
+    def saves(self) -> StepPlan | None:
+        """A plan that only stores blocks; None if there are none to store. Between steps, and not to be committed."""
+        saves = self._tiers.next_saves(SAVES_PER_STEP)
+        return StepPlan(self._num_steps, (), saves=saves) if saves else None
 
     def steady_decode(self) -> SteadyDecode | None:
         """The coming steps, if the next holds no decision; for simulations without end tokens. Between steps."""

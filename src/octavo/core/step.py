@@ -286,3 +286,7 @@ class PageMemory(Protocol):
     def write_page(self, block: BlockId, page: memoryview) -> None:
         """Fill a block. May be called by another thread while `Runner.run` computes, for blocks that it does not use."""
         ...
+
+
+class PagedRunner(Runner, PageMemory, Protocol):
+    """A runner whose pool other tiers can be joined to."""

@@ -59,7 +59,8 @@ class EngineService:
 
     def _receive(self) -> None:
         refused: list[RequestEnd] = []
-        for message in self._channel.receive(wait=not self._engine.has_work):
+        is_idle = not self._engine.has_work and not self._engine.store_some()
+        for message in self._channel.receive(wait=is_idle):
             end = self._handle(message)
             if end is not None:
                 refused.append(end)
