@@ -288,9 +288,9 @@ def run_machine(max_examples: int) -> None:
 
 
 def test_any_order_of_requests_steps_and_aborts() -> None:
-    run_machine(150)
+    run_machine(250)
 
 
 @pytest.mark.long
 def test_any_order_of_requests_steps_and_aborts_long() -> None:
-    run_machine(1_500)
+    run_machine(2_500)

@@ -116,9 +116,10 @@ class PrefixReuse:
         if first == stop:
             return
         self._tables.publish(sequence.seq_id, chain, sequence.token_ids, sequence.num_computed)
-        blocks = self._tables.blocks(sequence.seq_id)
-        for number in range(first, stop):
-            self._tiers.published(blocks[number], chain.key(number, sequence.token_ids))
+        if self._tiers.stores:
+            blocks = self._tables.blocks(sequence.seq_id)
+            for number in range(first, stop):
+                self._tiers.store(blocks[number], chain.key(number, sequence.token_ids))
         self._stop_computing(sequence, chain, first, stop)
 
     def fork(self, parent: Sequence, child: Sequence) -> None:

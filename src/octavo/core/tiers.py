@@ -72,9 +72,14 @@ class Tiers:
         self._arrivals: list[_Arrival] = []
 
     @property
+    def stores(self) -> bool:
+        """Whether prefixes are stored."""
+        return self._stored is not None
+
+    @property
     def is_used(self) -> bool:
         """Whether there is any tier but the pool."""
-        return self._stored is not None or self.swap_space.num_slots > 0
+        return self.stores or self.swap_space.num_slots > 0
 
     def not_arriving(self, running: Iterable[Sequence]) -> Iterable[Sequence]:
         """Those that can compute in this step."""
@@ -117,10 +122,9 @@ class Tiers:
         self._swap_outs += swaps
         self.counts.num_swapped_out += len(swaps)
 
-    def published(self, block: BlockId, key: Key) -> None:
-        """Others can find a block from now on: store it with the next steps."""
-        if self._stored is not None and key not in self._stored:
-            self._unsaved.append(StoredBlock(block, key))
+    def store(self, block: BlockId, key: Key) -> None:
+        """Others can find a block from now on: store it with the next steps, as long as it is there."""
+        self._unsaved.append(StoredBlock(block, key))
 
     def added_to(self, plan: StepPlan) -> StepPlan:
         """The plan with the pages that have to move."""

@@ -1,5 +1,6 @@
 """A file that holds pages of preempted sequences. It has no name: whatever ends the process, nothing is left of it."""
 
+import contextlib
 import errno
 import os
 import shutil
@@ -32,8 +33,10 @@ class SwapFile:
             free = shutil.disk_usage(folder).free
             if free < size:
                 raise OSError(errno.ENOSPC, f"{free} bytes are free in {folder}")
-            self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115
-            os.posix_fallocate(self._file.fileno(), 0, size)
+            with contextlib.ExitStack() as opened:
+                self._file = opened.enter_context(tempfile.TemporaryFile(dir=folder, buffering=0))
+                os.posix_fallocate(self._file.fileno(), 0, size)
+                opened.pop_all()
         except OSError as error:
             raise ConfigError(
                 f"swap_space takes {size} bytes in {folder}, which it cannot have: {error.strerror}"
