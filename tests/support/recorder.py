@@ -32,8 +32,6 @@ class Recorder:
     """
 
     inner: ForwardRunner
-    closes: bool = True
-    """Whether the inner runner is closed with this one."""
     bits: dict[tuple[int, int], bytes] = field(default_factory=dict)
     """(sequence, output index) -> the logits that this token was drawn from."""
     _after_guesses: set[tuple[int, int]] = field(default_factory=set)
@@ -65,8 +63,7 @@ class Recorder:
         return result
 
     def close(self) -> None:
-        if self.closes:
-            self.inner.close()
+        self.inner.close()
 
     def _keep(self, key: tuple[int, int], bits: bytes, *, is_guess: bool) -> None:
         """Where a guess was wrong, the rows after it are drawn from again."""
@@ -111,7 +108,7 @@ def serve(
     """
     if isinstance(params, SamplingParams):
         params = [params] * len(prompts)
-    recorder = Recorder(runner, closes=False)
+    recorder = Recorder(runner)
     tables = BlockTables(num_blocks or runner.num_blocks, runner.block_size)
     num_swap_slots = 0 if swap is None else swap.num_slots
     tiers = Tiers(tables, costs, num_swap_slots=num_swap_slots, stored=store)
@@ -148,7 +145,7 @@ def serve(
                 ends[event.request_id] = event
     while (saves := scheduler.saves()) is not None:
         tiered.run(saves)
-    tiered.close()
+    tiered.let_go()
     usage = scheduler.usage()
     assert (usage.num_blocks_referenced, usage.num_swap_slots_used) == (0, 0)
     return [

@@ -78,13 +78,17 @@ class TieredRunner:
         failed = frozenset(block for block, came in arrivals.items() if not came.result())
         return replace(result, failed_blocks=failed) if failed else result
 
-    def close(self) -> None:
-        """Write what is to be written; then give back threads, files and memory. Safe to call twice."""
+    def let_go(self) -> None:
+        """Write what is to be written, and close the files; the runner stays open. Safe to call twice."""
         self._io.shutdown()
         self._look_at_writes()
         for file in (self._swap, self._store):
             if file is not None:
                 file.close()
+
+    def close(self) -> None:
+        """Let go, then give back the runner's threads and memory. Safe to call twice."""
+        self.let_go()
         self._runner.close()
 
     def _look_at_writes(self) -> None:
