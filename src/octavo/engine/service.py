@@ -59,8 +59,8 @@ class EngineService:
 
     def _receive(self) -> None:
         refused: list[RequestEnd] = []
-        is_idle = not self._engine.has_work and not self._engine.store_some()
-        for message in self._channel.receive(wait=is_idle):
+        wait = not (self._engine.has_work or self._engine.use_idle_time())
+        for message in self._channel.receive(wait=wait):
             end = self._handle(message)
             if end is not None:
                 refused.append(end)
