@@ -121,6 +121,32 @@ def test_a_sweep_prints_a_command() -> None:
     report("simulate", "sweep", *OPT, *flags[:-1], "itl_p99<1ms", returncode=1)
 
 
+def test_a_sweep_over_a_trace(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.jsonl"
+    rows = [{"prompt_len": 40 + i, "output_len": 20, "arrival_s": i * i / 10} for i in range(40)]
+    trace.write_text("\n".join(map(json.dumps, rows)))
+    flags = ("--block-size", "16", "--max-num-seqs", "8,64", "--max-num-batched-tokens", "512",
+             "--workload", str(trace), "--target", "ttft_p99<2s,itl_p99<100ms")  # fmt: skip
+    found = report("simulate", "sweep", *OPT, *flags)
+    rates = {row["max_num_seqs"]: row["max_requests_per_s"] for row in found["rows"]}
+    assert rates[64] > rates[8] > 0
+    refused = octavo("simulate", "sweep", *OPT, *flags, "--seconds", "60")
+    assert "--seconds is for made-up loads" in refused.stderr
+    refused = octavo("simulate", "run", *OPT, "--workload", str(trace), "--turns", "2")
+    assert "--turns is for made-up loads" in refused.stderr
+    assert refused.returncode == 2
+
+
+def test_beginnings_in_common_are_found_in_the_cache() -> None:
+    load = ("--requests", "30", "--prefix-tokens", "200", "--turns", "2", "--pause", "1")
+    found = report("simulate", "run", *OPT, *load)
+    assert found["prefix_caching"] is True
+    assert found["cached_share"] > 0.5
+    off = report("simulate", "run", *OPT, *load, "--no-enable-prefix-caching")
+    assert off["cached_share"] == 0
+    assert off["num_computed_tokens"] > found["num_computed_tokens"] + 40 * 200
+
+
 def test_a_fleet() -> None:
     found = report("simulate", "fleet", *OPT, "--replicas", "3", "--rate", "6", "--requests", "60")
     assert list(found["routing"]) == ["round-robin", "least-loaded", "prefix-aware"]
@@ -134,7 +160,7 @@ def test_a_fleet() -> None:
         ((*OPT, "--policy", "magic"), "--policy must be one of paged, max"),
         ((*OPT, "--rate", "0"), "--rate must be above 0"),
         ((*OPT, "--memory", "20GB"), "opt-13b takes"),
-        ((*OPT, "-n", "0"), "n must be at least 1"),
+        ((*OPT, "-n", "0"), "-n must be at least 1"),
         ((*OPT, "--costs", "/dev/null"), "no costs as"),
     ],
 )

@@ -79,7 +79,6 @@ class Scheduler:
         self._policy = policy
         self._end_token_ids = end_token_ids
         self._speculator = None if speculation is None else Speculator(speculation)
-        self._is_simple = policy is SchedulingPolicy.FCFS and not (speculation or prefix_caching)
         self._requests: dict[str, Request] = {}
         self._sequences: dict[SeqId, Sequence] = {}
         self._waiting = RankedSequences()
@@ -240,8 +239,10 @@ class Scheduler:
 
     def steady_decode(self) -> SteadyDecode | None:
         """The coming steps, if the next holds no decision; for simulations without end tokens. Between steps."""
+        if self._policy is not SchedulingPolicy.FCFS or self._speculator is not None:
+            return None
         queues = (self._running, self._waiting, self._requests)
-        return find_steady(*queues, self._tables, self._limits) if self._is_simple else None
+        return find_steady(*queues, self._tables, self._prefixes, self._limits)
 
     def reset_prefix_cache(self) -> bool:
         """Forget all prefixes that no sequence holds. Returns whether nothing is left."""

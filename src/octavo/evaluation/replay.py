@@ -10,7 +10,7 @@ from octavo.engine.loop import Engine
 from octavo.engine.messages import EngineStats, StepOutputs, Submit
 from octavo.engine.named_errors import error_named
 from octavo.evaluation.step_profile import PlanKeeper
-from octavo.planning.batching import MemoryUse
+from octavo.planning.batching import Counts, MemoryUse
 from octavo.planning.recorder import Recorder
 from octavo.planning.requests import SimRequest
 from octavo.planning.work import AttentionSpan, work_of
@@ -30,7 +30,7 @@ def replay(
 
     In this process and without HTTP. `keeper` is the engine's runner.
     """
-    before = engine.stats.num_preemptions
+    before = _counts(engine.stats)
     coming = sorted(requests, key=lambda request: request.arrival_s)
     submits = [_submit(request) for request in coming]
     taken: list[_Step] = []
@@ -55,7 +55,8 @@ def replay(
         recorder.arrived(request)
     for step in taken:
         _record(recorder, step, span, keeper.block_size)
-    recorder.close(taken[-1].end, engine.stats.num_preemptions - before)
+    after = _counts(engine.stats)
+    recorder.close(taken[-1].end, Counts(*(b - a for a, b in zip(before, after, strict=True))))
     return recorder
 
 
@@ -91,6 +92,10 @@ def _memory(stats: EngineStats, block_size: int) -> MemoryUse:
         free=(stats.num_blocks_total - stats.num_blocks_referenced) * block_size,
         saved=stats.num_blocks_saved_by_sharing * block_size,
     )
+
+
+def _counts(stats: EngineStats) -> Counts:
+    return Counts(stats.num_preemptions, stats.num_prefix_queries, stats.num_prefix_hits)
 
 
 def _submit(request: SimRequest) -> Submit:

@@ -7,7 +7,7 @@ Lengths are log-normal with the paper's means; its traces are not public. Everyt
 from dataclasses import dataclass, replace
 
 from octavo.planning.beams import BeamModel, share_saved
-from octavo.planning.capacity import Load, find_capacity
+from octavo.planning.capacity import MadeUpLoad, find_capacity
 from octavo.planning.costs import Roofline
 from octavo.planning.devices import GIB, device_named
 from octavo.planning.figures import Figures, figures_of
@@ -102,20 +102,16 @@ def under_load(
     block_size: int = 16,
 ) -> Figures:
     """A trace at this rate, up to its end; what is still open then is not waited for."""
-    machine = setup(assumed, policy, block_size).machine()
-    crowd = people(assumed, kind, n)
-    for request in requests_for(
-        crowd, rate, assumed.seconds, max_model_len=MAX_LEN, seed=assumed.seed
-    ):
-        machine.offer(request)
-    machine.advance(assumed.seconds)
-    machine.recorder.close(machine.clock, machine.batcher.num_preemptions)
-    return figures_of([machine.recorder])
+    requests = requests_for(
+        people(assumed, kind, n), rate, assumed.seconds, max_model_len=MAX_LEN, seed=assumed.seed
+    )
+    machine = setup(assumed, policy, block_size)
+    return figures_of([machine.run(requests, until=assumed.seconds)])
 
 
 def sustained(assumed: Assumptions, policy: Policy, crowd: Population) -> float:
     """The highest rate at which the mean normalized latency of a trace keeps to the limit."""
-    load = Load(crowd, assumed.seconds, assumed.seed)
+    load = MadeUpLoad(crowd, assumed.seconds, MAX_LEN, assumed.seed)
     return find_capacity(setup(assumed, policy), load, Sustains(assumed.latency_limit_s)).rate
 
 

@@ -5,9 +5,10 @@ from octavo.cli.benchmarks.profile import build_with_keeper
 from octavo.cli.benchmarks.state import BandwidthProbe, engine_state
 from octavo.cli.flags import Settings, takes_flags
 from octavo.cli.pull import with_fetched_model
-from octavo.cli.simulation.machines import WantedLoad, requests_of
+from octavo.cli.simulation.loads import requests_of
 from octavo.cli.simulation.options import (
     AnswersOption,
+    LoadOptions,
     RateOption,
     RequestsOption,
     SeedOption,
@@ -43,8 +44,8 @@ def replay(
     with progress_bar() as progress:
         built, keeper = build_with_keeper(config, progress)
         try:
-            load = WantedLoad(workload, rate, requests, seed, n)
-            made = requests_of(load, built.ready.max_model_len)
+            load = LoadOptions(workload, n, seed=seed)
+            made = requests_of(load, rate, requests, built.ready.max_model_len)
             made = [request.in_vocabulary(built.ready.vocab_size) for request in made]
             probe = BandwidthProbe(built.ready.num_threads, config.backend)
             span = AttentionSpan.of(built.model.spec.layers)
