@@ -170,6 +170,31 @@ def test_mistakes_of_a_simulation(arguments: tuple[str, ...], message: str) -> N
     assert message in result.stderr
 
 
+def test_simulated_against_measured_in_small(tmp_path: Path) -> None:
+    trace = tmp_path / "small.jsonl"
+    trace.write_text("\n".join(['{"prompt_len": 20, "output_len": 12}'] * 8))
+    flags = (
+        "--requests",
+        "6",
+        "--repeats",
+        "1",
+        "--profile-seconds",
+        "2",
+        "--max-model-len",
+        "256",
+    )
+    ran = octavo("simulate", "validate", str(trace), "--model", str(text_model_folder()), *flags,
+                 "--output", "json")  # fmt: skip
+    found = json.loads(ran.stdout)
+    # How near depends on the machine, what is compared does not.
+    assert ran.returncode == (0 if found["holds"] else 1)
+    trials = [(c["trial"]["share"], c["trial"]["max_num_seqs"]) for c in found["comparisons"]]
+    assert trials == [(0.3, 256), (0.6, 256), (0.85, 256), (0.85, 4), (0.85, 16)]
+    for c in found["comparisons"]:
+        assert c["measured"]["tokens_per_s"] > 0 < c["simulated"]["tokens_per_s"]
+    assert found["fit"]["num_steps"] > 100
+
+
 def test_measured_costs_and_a_load_on_the_real_engine(tmp_path: Path) -> None:
     model, costs = str(text_model_folder()), tmp_path / "costs.json"
     profiled = report("bench", "profile", "--model", model, "--seconds", "4", "--to", str(costs))

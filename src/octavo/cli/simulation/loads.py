@@ -39,7 +39,7 @@ def requests_of(
             max_model_len=max_model_len,
             seed=load.seed,
         )
-    requests = _recorded(load, max_model_len)[:num_requests]
+    requests = recorded(load, max_model_len)[:num_requests]
     return requests if rate is None else at_rate(requests, rate, load.seed)
 
 
@@ -53,7 +53,7 @@ def load_of(load: LoadOptions, seconds: float | None, max_model_len: int) -> "Lo
         return MadeUpLoad(_population(load), seconds or DEFAULT_SECONDS, max_model_len, load.seed)
     if seconds is not None:
         raise ConfigError(f"--seconds is for made-up loads; {load.workload} has its own length")
-    return RecordedLoad(tuple(_recorded(load, max_model_len)), load.seed)
+    return RecordedLoad(tuple(recorded(load, max_model_len)), load.seed)
 
 
 def _is_trace(load: LoadOptions) -> bool:
@@ -80,7 +80,8 @@ def _population(load: LoadOptions) -> "Population":
     )
 
 
-def _recorded(load: LoadOptions, max_model_len: int) -> "list[SimRequest]":
+def recorded(load: LoadOptions, max_model_len: int) -> "list[SimRequest]":
+    """Those of a trace that fit the context. Raises ConfigError."""
     from octavo.planning.traces import fitting, read_trace
 
     made_up = LoadOptions()
