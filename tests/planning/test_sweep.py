@@ -34,7 +34,10 @@ def test_no_rate_is_low_enough() -> None:
 def test_a_target_that_every_rate_meets() -> None:
     """The rate is then as high as the machine can use, not without an end."""
     people = LOAD.people
-    traces = (LOAD, RecordedLoad(tuple(make_requests(people, 1.0, 20, max_model_len=512))))
+    traces = (
+        replace(LOAD, seconds=10.0),
+        RecordedLoad(tuple(make_requests(people, 1.0, 20, max_model_len=512))),
+    )
     for load in traces:
         capacity = find_capacity(SETUP, load, lambda _figures: True)
         assert capacity.figures is not None

@@ -72,11 +72,12 @@ def find_capacity(setup: MachineSetup, load: Load, is_met: Callable[[Figures], b
     """
     found: Capacity | None = None
     low = high = 1.0
-    num_done = 0.0
+    num_done: list[float] = []
     while is_met(figures := run_at(setup, load, high)):
-        if found is not None and figures.requests_per_s < num_done * (1 + PRECISION):
+        # Over four times the rate: a few requests that come at random are no measure of less.
+        if found is not None and figures.requests_per_s < num_done[-2:][0] * (1 + PRECISION):
             return found
-        num_done = figures.requests_per_s
+        num_done.append(figures.requests_per_s)
         found, low, high = Capacity(high, figures), high, high * 2
     while found is None:
         low = high / 2
