@@ -12,6 +12,8 @@ from octavo.core.sampling_params import SamplingParams
 from octavo.core.scheduler import Scheduler
 from octavo.core.steady import SteadyDecode
 from octavo.core.step import SeqId, StepPlan, StepResult
+from octavo.core.usage import KvUsage
+from octavo.engine.messages import EngineStats
 from octavo.planning.batching import (
     CACHED_CELL,
     FREE_CELL,
@@ -71,8 +73,7 @@ class PagedBatcher:
     @property
     def counts(self) -> Counts:
         """What has come together so far."""
-        usage = self._scheduler.usage()
-        return Counts(usage.num_preemptions, usage.num_prefix_queries, usage.num_prefix_hits)
+        return counts_of_pages(self._scheduler.usage())
 
     @property
     def num_copies(self) -> int:
@@ -160,16 +161,24 @@ class PagedBatcher:
         return answer[position - prompt_len]
 
     def _memory(self) -> MemoryUse:
-        usage = self._scheduler.usage()
-        block_size = self.tables.block_size
-        return MemoryUse(
-            tokens=usage.num_slots_used,
-            reserved=0,
-            internal=usage.num_slots_referenced - usage.num_slots_used,
-            external=0,
-            free=(usage.num_blocks_total - usage.num_blocks_referenced) * block_size,
-            saved=usage.num_blocks_saved_by_sharing * block_size,
-        )
+        return memory_of_pages(self._scheduler.usage(), self.tables.block_size)
+
+
+def memory_of_pages(usage: KvUsage | EngineStats, block_size: int) -> MemoryUse:
+    """What the scheduler, or a running engine, says of its pages."""
+    return MemoryUse(
+        tokens=usage.num_slots_used,
+        reserved=0,
+        internal=usage.num_slots_referenced - usage.num_slots_used,
+        external=0,
+        free=(usage.num_blocks_total - usage.num_blocks_referenced) * block_size,
+        saved=usage.num_blocks_saved_by_sharing * block_size,
+    )
+
+
+def counts_of_pages(usage: KvUsage | EngineStats) -> Counts:
+    """Likewise, of what has come together."""
+    return Counts(usage.num_preemptions, usage.num_prefix_queries, usage.num_prefix_hits)
 
 
 class PagedSteadySteps:
