@@ -17,7 +17,9 @@ PREFIXES = (80, 341)
 """Figure 16: one example, and five."""
 CHAT_PROMPTS = (512, 768, 1024)
 VARIED_S = 900.0
-"""Length of traces that show how results move."""
+"""Length of traces that show how results move, at most."""
+SATURATED_S = 900.0
+"""Of those with a queue that never empties, at least: filling up at the start is to count for little."""
 SLOW_OVERHEAD_S = 0.025
 """With this a step with 30 requests takes the 45 ms that the paper's figure 13a implies (Little's law)."""
 BATCH_RATE = {"sharegpt": 2.0, "alpaca": 30.0}
@@ -57,13 +59,14 @@ class Runs:
         with ProcessPoolExecutor(num_processes) as executor:
             jobs: dict[Future[Any], Key] = {
                 executor.submit(function, *arguments): key
-                for key, function, arguments in self._wanted()
+                for key, function, arguments in self.wanted()
             }
             for done, job in enumerate(as_completed(jobs), 1):
                 self.results[jobs[job]] = job.result()
                 progress(done / len(jobs))
 
-    def _wanted(self) -> Iterator[Job]:
+    def wanted(self) -> Iterator[Job]:
+        """What has to be computed."""
         # The longest first, so that no process is left alone with one at the end.
         yield from self._rates()
         yield from self._variations()
@@ -97,8 +100,9 @@ class Runs:
 
     def _variations(self) -> Iterator[Job]:
         """With a full queue everything moves; what is shared moves with the lengths alone."""
+        seconds = min(VARIED_S, self.assumed.seconds)
         for name, changes in VARIATIONS.items():
-            assumed = replace(self.assumed, seconds=VARIED_S, **changes)  # type: ignore[arg-type]
+            assumed = replace(self.assumed, seconds=seconds, **changes)  # type: ignore[arg-type]
             for policy in SYSTEMS:
                 yield ("full", name, policy), saturated, (assumed, policy)
             crowd = paper.people(assumed, "sharegpt")
@@ -137,8 +141,8 @@ class Runs:
 
 
 def saturated(assumed: Assumptions, policy: Policy) -> Figures:
-    """With a queue that never empties, for 15 minutes at least: filling up at the start is to count for little."""
-    full = replace(assumed, seconds=max(VARIED_S, assumed.seconds))
+    """With a queue that never empties."""
+    full = replace(assumed, seconds=max(SATURATED_S, assumed.seconds))
     return paper.under_load(full, policy, "sharegpt", paper.SATURATING["sharegpt"])
 
 

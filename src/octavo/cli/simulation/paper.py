@@ -60,10 +60,11 @@ def paper(
             }
         )
     else:
-        _print(runs)
+        print_tables(runs)
 
 
-def _print(runs: "Runs") -> None:
+def print_tables(runs: "Runs") -> None:
+    """Everything that the runs come to, for people."""
     from octavo.planning.paper_tables import MISSING, rows_of
 
     print_grid(
