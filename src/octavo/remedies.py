@@ -62,6 +62,7 @@ def changed_flags(config: EngineConfig) -> list[str]:
     """The flags in which these settings differ from the defaults, each with its value."""
     usual = EngineConfig()
     flags = [
+        ("--revision", config.model.revision, None),
         ("--dtype", config.model.dtype, usual.model.dtype),
         ("--quantization", config.model.quantization, None),
         ("--kv-cache-dtype", config.cache.kv_cache_dtype, usual.cache.kv_cache_dtype),
@@ -77,7 +78,10 @@ def changed_flags(config: EngineConfig) -> list[str]:
         ),
         ("--threads", config.num_threads, None),
     ]
-    return [f"{flag} {value}" for flag, value, default in flags if value != default]
+    chosen = [f"{flag} {value}" for flag, value, default in flags if value != default]
+    if not config.cache.prefix_caching:
+        chosen.append("--no-enable-prefix-caching")
+    return chosen
 
 
 def nearby(config: EngineConfig) -> Iterator[EngineConfig]:

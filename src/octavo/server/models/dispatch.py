@@ -1,4 +1,4 @@
-"""The application in front of the models' applications: it chooses who answers, and says so.
+"""What stands in front of the models' applications: it chooses who answers, and says so.
 
 Every model has a complete application of its own; what a route does for one model it does here unchanged. Requests
 about models and about the server as a whole go to `routes`.
@@ -33,20 +33,21 @@ Choices: TypeAlias = Counter[tuple[str, str]]
 
 
 class Dispatcher:
-    """ASGI application over all models of a registry. Without a usable body the first model answers."""
+    """ASGI middleware over all models of a registry. Without a usable body the first model answers."""
 
     def __init__(
-        self, registry: ModelRegistry, routes: ASGIApp, bodies: BodyMemory, choices: Choices
+        self, app: ASGIApp, registry: ModelRegistry, bodies: BodyMemory, choices: Choices
     ) -> None:
+        """`app`: has the routes about the server and its models."""
         self._choices = choices
         self._registry = registry
-        self._routes = routes
+        self._app = app
         self._bodies = bodies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope.get("path", "")
         if scope["type"] != "http" or path in _OWN_PATHS or path.startswith(_OWN_PREFIX):
-            await self._routes(scope, receive, send)
+            await self._app(scope, receive, send)
             return
         try:
             await self._dispatch(scope, receive, send)

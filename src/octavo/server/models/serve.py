@@ -66,8 +66,7 @@ class _Server:
         for number in _SIGNALS:
             asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
         app = build_models_app(self._registry, self._config)
-        http = http_server(app.asgi, self._config, app.exposition.count_slow_client)
-        http.config.lifespan = "off"
+        http = http_server(app.app, self._config, app.exposition.count_slow_client)
         listening = asyncio.ensure_future(http.serve(sockets=[listener]))
         try:
             if not await self._until_stopped(self._registry.load_first()):
