@@ -42,6 +42,8 @@ class FrontEndStart(msgspec.Struct, frozen=True):
     """Which of the engine's clients it is."""
     listener: int
     """The descriptor of its listening socket."""
+    is_replacement: bool
+    """Whether it takes the place of one that has died: connections wait until it can answer them."""
     parent_pid: int
     log_level: int
 
@@ -92,10 +94,13 @@ async def _serve(start: FrontEndStart) -> int:
     serving.num_open_elsewhere = shared.num_open_elsewhere
     http = http_server(app, start.server, serving.metrics.count_slow_client)
     listener = socket.socket(fileno=start.listener)
+    loading = asyncio.ensure_future(_load(serving, stop))
+    if start.is_replacement:
+        await loading
     listening = asyncio.ensure_future(http.serve(sockets=[listener]))
     publishing = asyncio.ensure_future(shared.publish(serving))
     try:
-        if await _load(serving, stop):
+        if await loading:
             await stop.wait()
             await _drain(serving, client)
         return 0

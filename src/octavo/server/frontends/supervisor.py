@@ -135,7 +135,7 @@ class _Supervisor:
         reporting = asyncio.ensure_future(log_stats(self._client))
         try:
             for index in range(1, 1 + len(self._listeners)):
-                self._front_ends.append(self._start(index))
+                self._front_ends.append(self._start(index, is_replacement=False))
             if not await self._load():
                 return 0
             assert self._client.ready is not None
@@ -148,7 +148,7 @@ class _Supervisor:
             await self._client.close()
             await self._end_front_ends()
 
-    def _start(self, index: int) -> FrontEnd:
+    def _start(self, index: int, *, is_replacement: bool) -> FrontEnd:
         listener = self._listeners[index - 1].fileno()
         start = FrontEndStart(
             engine=self._engine,
@@ -157,6 +157,7 @@ class _Supervisor:
             directory=str(self._process.endpoint.directory),
             index=index,
             listener=listener,
+            is_replacement=is_replacement,
             parent_pid=os.getpid(),
             log_level=logging.getLogger("octavo").getEffectiveLevel(),
         )
@@ -223,7 +224,7 @@ class _Supervisor:
             _LOGGER.error("front ends have died %d times: the server ends", MOST_RESTARTS + 1)
             return False
         self._deaths.append(now)
-        self._front_ends[front.index - 1] = self._start(front.index)
+        self._front_ends[front.index - 1] = self._start(front.index, is_replacement=True)
         return True
 
     async def _drain(self) -> int:
