@@ -34,6 +34,7 @@ TEXT = "a sentence that takes a while " * 4
 def shared(merged_model: Path) -> Iterator[RunningServer]:
     config = tiny_config(merged_model, num_blocks=16384, max_num_seqs=64)
     with running_server(config, engine_module=SCRIPTED, api_server_count=COUNT) as server:
+        until(lambda: "ready at" in server.log_text())  # all of them, not only the first
         yield server
 
 
@@ -42,6 +43,7 @@ def server(merged_model: Path) -> Iterator[RunningServer]:
     """A server of the test's own: it will be broken."""
     config = tiny_config(merged_model, num_blocks=16384, max_num_seqs=64)
     with running_server(config, engine_module=SCRIPTED, api_server_count=COUNT) as running:
+        until(lambda: "ready at" in running.log_text())
         yield running
 
 
