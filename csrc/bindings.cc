@@ -240,7 +240,7 @@ NB_MODULE(_C, m) {
         "The activations that packed weights multiply with.");
   m.def(
       "isa", [] { return std::string(chosen_kernels().name); },
-      "The instruction set in use: avx512, avx2 or generic (forced by OCTAVO_ISA).");
+      "The instruction set in use, one of supported_isas() (forced by OCTAVO_ISA).");
   m.def("supported_isas", [] { return std::string(supported_isas()); });
   m.def("read_bandwidth", &read_bandwidth, "num_bytes"_a, "num_threads"_a,
         nb::call_guard<nb::gil_scoped_release>(),
