@@ -4,7 +4,7 @@ import gc
 import logging
 import time
 
-from octavo.engine.channel import EngineEnd
+from octavo.engine.channel import Channel
 from octavo.engine.loop import Engine
 from octavo.engine.messages import (
     Abort,
@@ -36,7 +36,7 @@ def spare_collector() -> None:
 class EngineService:
     """Serves one engine over one channel until it has drained or failed."""
 
-    def __init__(self, engine: Engine, channel: EngineEnd, pulse: Pulse) -> None:
+    def __init__(self, engine: Engine, channel: Channel, pulse: Pulse) -> None:
         self._engine = engine
         self._channel = channel
         self._pulse = pulse
@@ -59,7 +59,8 @@ class EngineService:
 
     def _receive(self) -> None:
         refused: list[RequestEnd] = []
-        for message in self._channel.receive(wait=not self._engine.has_work):
+        wait = not (self._engine.has_work or self._engine.use_idle_time())
+        for message in self._channel.receive(wait=wait):
             end = self._handle(message)
             if end is not None:
                 refused.append(end)
