@@ -22,6 +22,7 @@ from octavo.core.sampling_params import SamplingParams
 from octavo.engine.build import build_engine
 from octavo.engine.messages import EngineStats, Ready
 from octavo.engine.metrics import engine_metrics
+from octavo.engine.queue_bounds import NO_QUEUE_LIMIT
 from octavo.engine.seeds import SeedSource
 from octavo.errors import EngineDeadError, TemplateError, UnsupportedParameterError
 from octavo.offline.arguments import check_other_arguments, default_sampling_params
@@ -41,8 +42,6 @@ from octavo.text.chat_template import ChatTemplate, load_chat_template
 from octavo.text.tokenizer import Tokenizer, load_tokenizer
 
 Message: TypeAlias = Mapping[str, Any]
-NO_QUEUE_LIMIT = 2**31 - 1
-"""A caller that waits for all its prompts is not to be refused for their number."""
 
 
 class LLM:
@@ -311,6 +310,7 @@ def _scheduler_config(
         max_num_batched_tokens,
         max_num_seqs,
         choice_of(SchedulingPolicy, "scheduling_policy", policy),
+        NO_QUEUE_LIMIT,
         NO_QUEUE_LIMIT,
     )
 

@@ -53,7 +53,7 @@ def test_growth_takes_from_the_worst_rank_and_no_more_than_needed() -> None:
     setting.run(1, known=9, computed=8)
     last = setting.run(2, known=9, computed=8)  # latest arrival of the better class
     worst = next(reversed(setting.running))
-    assert worst.rank.arrival == 0
+    assert worst.rank.turn == 0
     # Each holds 2 blocks and is about to take 1.
     assert victims_of_growth(setting.running, setting.tables, 0) == []
     assert victims_of_growth(setting.running, setting.tables, 3) == [worst]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 from octavo.config import SchedulingPolicy, SpeculationConfig
 from octavo.core.block_tables import BlockTables
 from octavo.core.events import RequestEndEvent
+from octavo.core.governor import Governor
 from octavo.core.request import FinishReason, Request, sample_seed
 from octavo.core.sampling_params import SamplingParams
 from octavo.core.scheduler import Scheduler
@@ -35,6 +36,8 @@ class Rig:
         choose: Choose = hashed,
         prefix_caching: bool = True,
         speculation: SpeculationConfig | None = None,
+        governor: Governor | None = None,
+        named_prefix_share: float = 0.0,
     ) -> None:
         self.max_model_len = max_model_len
         self.end_token_ids = end_token_ids
@@ -48,6 +51,8 @@ class Rig:
             end_token_ids=frozenset(end_token_ids),
             prefix_caching=prefix_caching,
             speculation=speculation,
+            governor=governor,
+            named_prefix_share=named_prefix_share,
         )
         self.choose = choose
         self.runner = FakeRunner(num_blocks, block_size, choose=choose)
@@ -92,8 +97,9 @@ class Rig:
         assert usage.num_slots_used <= usage.num_slots_referenced
         if not self.scheduler.has_work:
             assert (self.scheduler.num_running, self.scheduler.num_waiting) == (0, 0)
-            assert usage.num_blocks_referenced == 0
-            assert (usage.num_slots_used, usage.num_blocks_saved_by_sharing) == (0, 0)
+            assert usage.num_blocks_referenced == usage.num_blocks_pinned
+            if not usage.num_blocks_pinned:
+                assert (usage.num_slots_used, usage.num_blocks_saved_by_sharing) == (0, 0)
 
     def check_answer(self, request: Request) -> None:
         """The request has ended with what it would have got alone in an unbounded pool."""
@@ -122,6 +128,7 @@ def make_request(
     seed: int = 7,
     priority: int = 0,
     cache_salt: str = "",
+    tenant: str = "",
     **params: object,
 ) -> Request:
     """A request with a prompt of these tokens, or of this many tokens 1, 2, 3, ..."""
@@ -134,6 +141,7 @@ def make_request(
         seed,
         priority=priority,
         cache_salt=cache_salt,
+        tenant=tenant,
     )
 
 

@@ -28,3 +28,5 @@ class KvUsage:
     """Prompt tokens that were looked up in the prefix cache, since the start."""
     num_prefix_hits: int
     """Those that were found."""
+    num_blocks_pinned: int = 0
+    """Referenced blocks that named prefixes hold."""

@@ -15,13 +15,16 @@ from octavo.server.openai.completions import completion_routes
 from octavo.server.openai.fields import IGNORED_FIELDS_HEADER
 from octavo.server.openai.models import model_routes
 from octavo.server.openai.requests import (
+    ChatPrefixRequest,
     ChatRequest,
     CompletionRequest,
     DetokenizeRequest,
+    TextPrefixRequest,
     TokenizeChatRequest,
     TokenizeCompletionRequest,
 )
 from octavo.server.openapi import describe
+from octavo.server.prefixes import prefix_routes
 from octavo.server.request_ids import HEADER, RequestIds
 from octavo.server.serving import Serving
 from octavo.server.tokenize import tokenize_routes
@@ -52,7 +55,14 @@ def build_app(
     )
     app.state.serving = serving
     install_error_handlers(app)
-    for routes in (health_routes, model_routes, completion_routes, chat_routes, tokenize_routes):
+    for routes in (
+        health_routes,
+        model_routes,
+        completion_routes,
+        chat_routes,
+        tokenize_routes,
+        prefix_routes,
+    ):
         app.include_router(routes(serving))
     if config.allowed_origins:
         app.add_middleware(
@@ -72,6 +82,8 @@ def build_app(
             TokenizeCompletionRequest,
             TokenizeChatRequest,
             DetokenizeRequest,
+            TextPrefixRequest,
+            ChatPrefixRequest,
         ],
     )
     return app

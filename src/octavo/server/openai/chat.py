@@ -16,6 +16,7 @@ from octavo.server.openai.requests import ChatRequest
 from octavo.server.openai.sampling import chat_params
 from octavo.server.openapi import json_body
 from octavo.server.serving import Serving
+from octavo.server.terms import terms_of
 
 
 def chat_routes(serving: Serving) -> APIRouter:
@@ -50,8 +51,15 @@ def chat_routes(serving: Serving) -> APIRouter:
                 params,
                 [prompt.token_ids],
                 default_max_tokens=None,
-                cache_salt=cache_salt_of(body, request, serving.config),
+                cache_salt=cache_salt_of(body.cache_salt, request, serving.config),
                 arrived=arrived,
+                terms=terms_of(
+                    request,
+                    serving.config,
+                    arrived,
+                    timeout_s=body.timeout_s,
+                    user=body.user,
+                ),
             ),
             body=body,
             response_id=response_id("chatcmpl", body, request),
