@@ -24,19 +24,26 @@ from octavo.engine.messages import EngineStats, Ready
 from octavo.engine.metrics import engine_metrics
 from octavo.engine.queue_bounds import NO_QUEUE_LIMIT
 from octavo.engine.seeds import SeedSource
-from octavo.errors import EngineDeadError, TemplateError, UnsupportedParameterError
+from octavo.errors import (
+    EngineDeadError,
+    InvalidParameterError,
+    TemplateError,
+    UnsupportedParameterError,
+)
 from octavo.offline.arguments import check_other_arguments, default_sampling_params
 from octavo.offline.batch import Batch, BatchRequest
 from octavo.offline.beams import BeamBatch, beam_search_output
+from octavo.offline.prefixes import pin_prefix, prefix_output
 from octavo.offline.prompts import (
     ParsedPrompt,
+    Prompt,
     Prompts,
     naming_prompt,
     one_for_each,
     parse_prompt,
     split_prompts,
 )
-from octavo.outputs import BeamSearchOutput, Metric, RequestOutput
+from octavo.outputs import BeamSearchOutput, Metric, NamedPrefixOutput, RequestOutput
 from octavo.text.bad_words import with_bad_words
 from octavo.text.chat_template import ChatTemplate, load_chat_template
 from octavo.text.tokenizer import Tokenizer, load_tokenizer
@@ -197,6 +204,37 @@ class LLM:
         """Forget the beginnings of all prompts and answers so far. Returns whether nothing is left."""
         with self._lock:
             return self._built.engine.reset_prefix_cache()
+
+    def pin_prefix(
+        self, name: str, prompt: Prompt, ttl_s: float | None = None
+    ) -> NamedPrefixOutput:
+        """Compute a beginning of prompts and keep its pages under a name, whatever is evicted, for `ttl_s` seconds.
+
+        Returns what it holds. A name that is in use gets the new prompt. Raises UserError for a prompt of less than a page,
+        and CapacityError for more than named prefixes may hold.
+        """
+        if ttl_s is not None and not ttl_s > 0:
+            raise InvalidParameterError(
+                f"ttl_s must be above 0; given: {ttl_s}", parameter="ttl_s", value=ttl_s
+            )
+        parsed = parse_prompt(prompt, self._tokenizer)
+        with self._lock:
+            if self._ended is not None:
+                raise EngineDeadError(self._ended)
+            request_id = f"prefix-{self._num_requests}"
+            self._num_requests += 1
+            bytes_each = self._built.ready.block_bytes
+            return pin_prefix(self._built.engine, request_id, name, parsed, ttl_s, bytes_each)
+
+    def unpin_prefix(self, name: str, cache_salt: str = "") -> None:
+        """Give up a named prefix, if there is one: its pages stay until others need them."""
+        with self._lock:
+            self._built.engine.unpin(name, cache_salt)
+
+    def named_prefixes(self) -> list[NamedPrefixOutput]:
+        """The named prefixes, and what they hold."""
+        bytes_each = self._built.ready.block_bytes
+        return [prefix_output(prefix, bytes_each) for prefix in self._built.engine.prefixes]
 
     def get_tokenizer(self) -> Tokenizer:
         """The tokenizer."""

@@ -1,6 +1,7 @@
 """Tenants who wait get equally many tokens."""
 
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -27,11 +28,11 @@ def ends(rig: Rig) -> list[str]:
 
 
 def add(rig: Rig, tenant: str, count: int, **params: object) -> list[Request]:
-    options: dict[str, object] = {"max_tokens": 4, "ignore_eos": True} | params
+    options: dict[str, Any] = {"max_tokens": 4, "ignore_eos": True} | params
     requests = [
         make_request(
             f"{tenant}{i:02}", [1 + i, 2, 3, ord(tenant[0]) % 50], tenant=tenant, **options
-        )  # type: ignore[arg-type]
+        )
         for i in range(count)
     ]
     for request in requests:

@@ -69,6 +69,7 @@ class Rig:
         if between is not None:
             between(plan)
         self.log.add(self.scheduler.commit(plan, self.runner.run(plan)))
+        self.scheduler.learn(plan, (1 + plan.num_tokens) / 1000)
         self.check()
         return plan
 

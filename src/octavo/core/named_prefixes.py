@@ -55,6 +55,12 @@ class NamedPrefixes:
         """All of them, the oldest first."""
         return list(self._prefixes.values())
 
+    @property
+    def first_expiry(self) -> float | None:
+        """When the first of them expires; None if none does."""
+        times = (prefix.expires_at for prefix in self._prefixes.values())
+        return min((time for time in times if time is not None), default=None)
+
     def check(self, num_tokens: int) -> None:
         """Raise the UserError of a prefix of this length that could never be held. Changes nothing."""
         size = self._tables.block_size
@@ -112,6 +118,8 @@ class NamedPrefixes:
 
     def expire(self, now: float) -> bool:
         """Let those go whose time has come. Returns whether there were any."""
+        if not self._prefixes:
+            return False
         gone = [
             prefix.key
             for prefix in self._prefixes.values()

@@ -5,6 +5,7 @@ one frame of msgpack. Nothing here unpickles.
 """
 
 from collections.abc import Iterator
+from math import ceil
 
 import msgspec
 import zmq
@@ -38,10 +39,10 @@ class EngineEnd:
         """Queue a message; waits while the front end lags too far behind."""
         self._socket.send(self._encode(message), copy=True)
 
-    def receive(self, *, wait: bool) -> list[ToEngine]:
-        """All messages that have come; with `wait` at least one (a blocked thread, no polling)."""
+    def receive(self, *, wait: bool, most_s: float | None = None) -> list[ToEngine]:
+        """All messages that have come; with `wait` at least one (a blocked thread, no polling), or after `most_s` none."""
         messages: list[ToEngine] = []
-        if wait:
+        if wait and (most_s is None or self._socket.poll(ceil(most_s * 1000))):
             messages.append(self._decode.decode(self._socket.recv()))
         return messages + [self._decode.decode(frame) for frame in _frames(self._socket)]
 

@@ -119,6 +119,7 @@ class EngineClient:
         tenant: str = "",
         timeout_s: float | None = None,
         pin: PinPrefix | None = None,
+        goes_on: bool = False,
     ) -> RequestStream:
         """An async context manager over the outputs of a request; see `RequestStream`.
 
@@ -145,6 +146,7 @@ class EngineClient:
                     tenant,
                     timeout_s,
                     pin,
+                    goes_on,
                 )
             )
         except (OverflowError, UnicodeEncodeError) as error:

@@ -94,7 +94,8 @@ class Engine:
         self._prefixes.check(submit)
         if submit.timeout_s is not None and submit.timeout_s <= 0:
             raise DeadlineExceededError("the time given to the request had passed when it came")
-        self._bounds.check(self._scheduler.num_waiting, len(prompt))
+        if not submit.goes_on:
+            self._bounds.check(self._scheduler.num_waiting, len(prompt))
         self._scheduler.add(
             Request(
                 submit.request_id,
@@ -148,6 +149,15 @@ class Engine:
         """Give up a named prefix, if there is one."""
         self._prefixes.unpin(name, cache_salt)
         return self.outputs(())
+
+    def expire(self) -> StepOutputs | None:
+        """Give up the named prefixes whose time has come, without a step. None if there are none."""
+        return self.outputs(()) if self._prefixes.expire() else None
+
+    @property
+    def seconds_to_expiry(self) -> float | None:
+        """When the first named prefix expires, from now on; None if none does."""
+        return self._prefixes.seconds_to_expiry
 
     @property
     def prefixes(self) -> list[PrefixReport]:

@@ -37,6 +37,8 @@ class Submit(msgspec.Struct, frozen=True, tag=True):
     timeout_s: float | None = None
     """The request ends with an error if it has not ended by itself after so long."""
     pin: PinPrefix | None = None
+    goes_on: bool = False
+    """A later round of a search that was let in: the bounds of the queue are not meant."""
 
     def prompt(self) -> "array[int]":
         """The prompt's token ids."""

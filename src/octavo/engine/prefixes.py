@@ -54,9 +54,17 @@ class PrefixDesk:
         """Give up a prefix, if there is one of that name."""
         self._has_changed |= self._prefixes.unpin(PrefixKey(name, cache_salt))
 
-    def expire(self) -> None:
-        """Give up those whose time has come."""
-        self._has_changed |= self._prefixes.expire(self._clock())
+    def expire(self) -> bool:
+        """Give up those whose time has come. Returns whether there were any."""
+        has_expired = self._prefixes.expire(self._clock())
+        self._has_changed |= has_expired
+        return has_expired
+
+    @property
+    def seconds_to_expiry(self) -> float | None:
+        """When the first expires, from now on; None if none does."""
+        first = self._prefixes.first_expiry
+        return None if first is None else max(0.0, first - self._clock())
 
     @property
     def all(self) -> list[PrefixReport]:

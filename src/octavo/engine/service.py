@@ -60,12 +60,15 @@ class EngineService:
 
     def _receive(self) -> None:
         refused: list[RequestEnd] = []
-        for message in self._channel.receive(wait=not self._engine.has_work):
+        waits = not self._engine.has_work
+        for message in self._channel.receive(wait=waits, most_s=self._engine.seconds_to_expiry):
             end = self._handle(message)
             if end is not None:
                 refused.append(end)
         if refused:
             self._channel.send(self._engine.report(ends=refused))
+        if waits and (expired := self._engine.expire()) is not None:
+            self._channel.send(expired)
 
     def _handle(self, message: ToEngine) -> RequestEnd | None:
         """Do what a message says. Returns the end of a request that was refused."""
