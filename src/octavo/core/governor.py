@@ -17,7 +17,8 @@ MIN_CHUNK = 16
 FIRST_CHUNK = 64
 """Prompt tokens beside decoding sequences before anything is known of this machine."""
 MOST_GROWTH = 2
-"""A step has at most this many times the tokens of the largest step so far: what is learned holds near what was seen."""
+"""A step has at most this many times the tokens of the largest so far in which somebody decoded: what is learned holds
+near what was seen."""
 AIM = 0.9
 """Share of the target that is aimed at: half of the steps take longer than they are expected to."""
 LEARNING_RATE = 0.1
@@ -80,7 +81,8 @@ class Governor:
             excess = max(0.0, seconds / expected - 1)
             self._excess += LEARNING_RATE * (min(excess, 1.0) - self._excess)
         num_tokens = int(features[1])
-        self._most_tokens = max(self._most_tokens, num_tokens)
+        if features[2] > 0:
+            self._most_tokens = max(self._most_tokens, num_tokens)
         kind = self._kinds.setdefault(num_tokens.bit_length(), _Kind())
         kind.learn(features, seconds)
         self._is_fitted = False

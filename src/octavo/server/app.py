@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 
 from fastapi import FastAPI
+from pydantic import BaseModel
 from starlette.middleware.cors import CORSMiddleware
 
 from octavo.config import SchedulingPolicy, ServerConfig
@@ -30,6 +31,24 @@ from octavo.server.serving import Serving
 from octavo.server.tokenize import tokenize_routes
 from octavo.text.assets import TextAssets
 
+_ROUTES = (
+    health_routes,
+    model_routes,
+    completion_routes,
+    chat_routes,
+    tokenize_routes,
+    prefix_routes,
+)
+_BODIES: list[type[BaseModel]] = [
+    CompletionRequest,
+    ChatRequest,
+    TokenizeCompletionRequest,
+    TokenizeChatRequest,
+    DetokenizeRequest,
+    TextPrefixRequest,
+    ChatPrefixRequest,
+]
+
 
 def build_app(
     client: EngineClient,
@@ -55,14 +74,7 @@ def build_app(
     )
     app.state.serving = serving
     install_error_handlers(app)
-    for routes in (
-        health_routes,
-        model_routes,
-        completion_routes,
-        chat_routes,
-        tokenize_routes,
-        prefix_routes,
-    ):
+    for routes in _ROUTES:
         app.include_router(routes(serving))
     if config.allowed_origins:
         app.add_middleware(
@@ -76,14 +88,6 @@ def build_app(
     describe(
         app,
         octavo_version(),
-        [
-            CompletionRequest,
-            ChatRequest,
-            TokenizeCompletionRequest,
-            TokenizeChatRequest,
-            DetokenizeRequest,
-            TextPrefixRequest,
-            ChatPrefixRequest,
-        ],
+        _BODIES,
     )
     return app

@@ -56,32 +56,7 @@ def prefix_routes(serving: Serving) -> APIRouter:
     )
     async def put_prefix(name: str, request: Request) -> Response:
         """Compute a beginning of prompts, and keep its pages for a time, whatever is evicted. Again: for another time."""
-        model = serving.model()
-        _check_name(name)
-        fields = await read_json_object(request, serving.bodies)
-        arrived = arrival_time()
-        wanted = await _wanted(serving, model, fields)
-        salt = cache_salt_of(wanted.body.cache_salt, request, serving.config)
-        terms = terms_of(request, serving.config, arrived, timeout_s=wanted.body.timeout_s)
-        ttl_s = DEFAULT_TTL_S if wanted.body.ttl_s is None else wanted.body.ttl_s
-
-        async def compute() -> int:
-            async with serving.client.generate(
-                f"prefix-{uuid.uuid4().hex}",
-                wanted.token_ids,
-                _ONE_TOKEN,
-                cache_salt=salt,
-                tenant=terms.tenant,
-                timeout_s=terms.seconds_left,
-                pin=PinPrefix(name, ttl_s),
-            ) as outputs:
-                async for _ in outputs:
-                    pass
-                return outputs.num_cached_tokens
-
-        num_cached = await run_while_connected(lambda _: compute(), request.receive)
-        described = _described(model, _find(serving, name, salt))
-        return _json({**described, "cached_tokens": num_cached}, ignored_header(wanted.ignored))
+        return await _put(serving, name, request)
 
     @router.get("/v1/prefixes/{name}")
     async def get_prefix(name: str, request: Request) -> Response:
@@ -109,6 +84,35 @@ def prefix_routes(serving: Serving) -> APIRouter:
         return cache_salt_of(request.query_params.get("cache_salt"), request, serving.config)
 
     return router
+
+
+async def _put(serving: Serving, name: str, request: Request) -> Response:
+    model = serving.model()
+    _check_name(name)
+    fields = await read_json_object(request, serving.bodies)
+    arrived = arrival_time()
+    wanted = await _wanted(serving, model, fields)
+    salt = cache_salt_of(wanted.body.cache_salt, request, serving.config)
+    terms = terms_of(request, serving.config, arrived, timeout_s=wanted.body.timeout_s)
+    ttl_s = DEFAULT_TTL_S if wanted.body.ttl_s is None else wanted.body.ttl_s
+
+    async def compute() -> int:
+        async with serving.client.generate(
+            f"prefix-{uuid.uuid4().hex}",
+            wanted.token_ids,
+            _ONE_TOKEN,
+            cache_salt=salt,
+            tenant=terms.tenant,
+            timeout_s=terms.seconds_left,
+            pin=PinPrefix(name, ttl_s),
+        ) as outputs:
+            async for _ in outputs:
+                pass
+            return outputs.num_cached_tokens
+
+    num_cached = await run_while_connected(lambda _: compute(), request.receive)
+    described = _described(model, _find(serving, name, salt))
+    return _json({**described, "cached_tokens": num_cached}, ignored_header(wanted.ignored))
 
 
 async def _wanted(serving: Serving, model: ServedModel, fields: dict[str, Any]) -> _Wanted:

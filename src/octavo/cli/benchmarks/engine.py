@@ -1,7 +1,7 @@
 """`octavo bench engine`."""
 
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -54,6 +54,11 @@ def engine(
     if output is Output.JSON:
         print_json({"steps": rows, "pages": pages, **state})
         return
+    _print(rows, pages)
+    print_table(state)
+
+
+def _print(rows: list[dict[str, Any]], pages: list[dict[str, Any]]) -> None:
     print_grid(
         "Between two runs of the kernels, ms",
         ("sequences", "sampling", "blocks", "schedule", "pack", "commit", "report", "total", "open pool"),
@@ -76,4 +81,3 @@ def engine(
             for row in pages
         ],
     )  # fmt: skip
-    print_table(state)

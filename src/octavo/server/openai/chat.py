@@ -33,6 +33,7 @@ def chat_routes(serving: Serving) -> APIRouter:
         body, ignored = parse_request(ChatRequest, fields, CHAT_FIELDS, strict=strict)
         model.check_name(body.model)
         check_tools(body)
+        terms = terms_of(request, serving.config, arrived, timeout_s=body.timeout_s, user=body.user)
         params = chat_params(body, model.assets.sampling_defaults)
         prompt = await chat_prompt(
             serving, model, body, add_special_tokens=bool(body.add_special_tokens)
@@ -53,13 +54,7 @@ def chat_routes(serving: Serving) -> APIRouter:
                 default_max_tokens=None,
                 cache_salt=cache_salt_of(body.cache_salt, request, serving.config),
                 arrived=arrived,
-                terms=terms_of(
-                    request,
-                    serving.config,
-                    arrived,
-                    timeout_s=body.timeout_s,
-                    user=body.user,
-                ),
+                terms=terms,
             ),
             body=body,
             response_id=response_id("chatcmpl", body, request),
