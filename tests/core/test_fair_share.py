@@ -129,6 +129,7 @@ def test_tenants_that_want_nothing_are_forgotten(monkeypatch: pytest.MonkeyPatch
     rig.run()
     rig.scheduler.add(make_request("last", [1, 2], tenant="last", max_tokens=1))
     assert len(line._tenants) == 1  # nobody waited: all began again
+    rig.run()
 
 
 def test_the_next_is_found_among_many_that_wait() -> None:

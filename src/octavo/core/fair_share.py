@@ -54,14 +54,14 @@ class FairShare:
 
     def add(self, request: Request) -> None:
         """A request is accepted and waits."""
-        if not self._requests:
+        if not self._requests and len(self._tenants) > 1:
             self._level()
         tenant = self._tenants.get(request.tenant)
         if tenant is None:
             if len(self._tenants) >= MOST_IDLE_TENANTS:
                 self._forget_idle()
             tenant = self._tenants[request.tenant] = _Tenant()
-        if not tenant.waiting:
+        if not tenant.waiting and len(self._tenants) > 1:
             tenant.settled += max(0.0, self._raised_floor() - tenant.served)
         tenant.waiting.add(request.sequences[0])
         self._requests[request.request_id] = request
@@ -73,15 +73,13 @@ class FairShare:
 
     def call(self, better_than: int | None = None) -> Request | None:
         """Take out the request whose turn it is; None if there is none of a class better than that priority."""
-        waiting = [tenant for tenant in self._tenants.values() if tenant.waiting] if self else ()
+        waiting = [tenant for tenant in self._tenants.values() if tenant.waiting]
+        if better_than is not None:
+            waiting = [t for t in waiting if t.waiting[0].rank.priority < better_than]
         if not waiting:
             return None
-        tenant = waiting[0]
-        if len(waiting) > 1:
-            tenant = min(waiting, key=_turn)
+        tenant = min(waiting, key=_turn) if len(waiting) > 1 else waiting[0]
         first = tenant.waiting[0]
-        if better_than is not None and first.rank.priority >= better_than:
-            return None
         tenant.waiting.remove(first)
         request = self._requests.pop(first.request_id)
         tenant.called[first.request_id] = request
