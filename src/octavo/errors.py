@@ -16,6 +16,7 @@ OctavoError
 ├── PlatformError                      this machine is not supported
 ├── QueueFullError                     more requests are waiting than the limit allows; HTTP 429
 ├── DeadlineExceededError              the time that a request was given has passed; HTTP 504
+├── TierError                          a page could not be swapped, stored or had back; it is computed again
 ├── RequestFailedError                 this request failed inside the engine; others go on
 └── EngineDeadError                    the engine process has ended; HTTP 503
 """
@@ -92,6 +93,10 @@ class QueueFullError(OctavoError):
 
 class DeadlineExceededError(OctavoError):
     """The time that a request was given has passed, while it waited or ran. It was ended there."""
+
+
+class TierError(OctavoError):
+    """A page could not be written to or read from the swap space or the stored prefixes. Logged; the tokens are computed again."""
 
 
 class RequestFailedError(OctavoError):

@@ -51,7 +51,7 @@ def steps_of(
         if arrivals and step % arrivals == arrivals // 2:
             prompt = [(step + 7 * j) % 50 for j in range(2500)]
             rig.scheduler.add(
-                make_request(f"p{rig.runner.num_steps}", prompt, max_tokens=20, ignore_eos=True)
+                make_request(f"p{rig.scheduler._num_steps}", prompt, max_tokens=20, ignore_eos=True)
             )
         plan = rig.scheduler.schedule()
         seconds = machine.seconds(plan)

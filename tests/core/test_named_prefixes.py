@@ -25,7 +25,7 @@ def pin(
     until: float | None = None,
 ) -> None:
     request = make_request(
-        f"pin-{name}-{salt}-{rig.runner.num_steps}", tokens, cache_salt=salt, max_tokens=1
+        f"pin-{name}-{salt}-{rig.scheduler._num_steps}", tokens, cache_salt=salt, max_tokens=1
     )
     rig.scheduler.named_prefixes.check(len(tokens))
     rig.scheduler.add(request)
@@ -39,7 +39,7 @@ def flood(rig: Rig) -> None:
     for i in range(12):
         rig.scheduler.add(
             make_request(
-                f"flood{i}{rig.runner.num_steps}", [i, 49, *range(i, i + 30)], max_tokens=20
+                f"flood{i}{rig.scheduler._num_steps}", [i, 49, *range(i, i + 30)], max_tokens=20
             )
         )
     rig.run()

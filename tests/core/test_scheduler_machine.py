@@ -4,7 +4,9 @@ After every step the books add up; in the end every request has ended once, with
 got alone in an unbounded pool.
 """
 
+import random
 from array import array
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -19,16 +21,24 @@ from hypothesis.stateful import (
 )
 
 from octavo.config import SchedulingPolicy, SpeculationConfig
+from octavo.core.costs import RestoreCosts
 from octavo.core.governor import Governor
 from octavo.core.named_prefixes import PrefixKey
 from octavo.core.request import FinishReason, Request
 from octavo.core.step import StepPlan
 from octavo.errors import CapacityError, ContextLengthError, InvalidParameterError, UserError
-from support.fake_runner import Choose, echo, hashed, logprobs_of
+from support.fake_runner import Choose, FakeRunner, echo, hashed, logprobs_of
 from support.scheduling import Rig, expected_outputs, make_request
 
 MAX_MODEL_LEN = 40
 SPECULATION = SpeculationConfig()
+COSTS = (
+    None,
+    RestoreCosts(token=1.0),
+    RestoreCosts(token=1.0, page_out=0.1, page_in=0.1),
+    RestoreCosts(token=1.0, page_out=4.0, page_in=4.0),
+)
+"""Not measured; tail or all computed again; mostly swapped; some of each."""
 GUESSY = SpeculationConfig(num_speculative_tokens=20, prompt_lookup_min=1)
 """Many and long guesses."""
 
@@ -69,6 +79,11 @@ class SchedulerMachine(RuleBasedStateMachine):
         prefix_caching=st.sampled_from([True, True, True, False]),
         target_s=st.sampled_from([None, None, 0.01]),
         pinned=st.sampled_from([0.0, 0.3, 1.0]),
+        costs=st.sampled_from(COSTS),
+        num_swap_slots=st.sampled_from([0, 3, 20, 100]),
+        is_stored=st.booleans(),
+        failures=st.sampled_from([0.0, 0.0, 0.3]),
+        rng=st.randoms(use_true_random=False),
         model=st.sampled_from([(hashed, None), (echo, None), (echo, SPECULATION), (echo, GUESSY)]),
     )
     def open(
@@ -82,11 +97,17 @@ class SchedulerMachine(RuleBasedStateMachine):
         target_s: float | None,
         pinned: float,
         model: tuple[Choose, SpeculationConfig | None],
+        costs: RestoreCosts | None,
+        num_swap_slots: int,
+        is_stored: bool,
+        failures: float,
+        rng: random.Random,
     ) -> None:
         num_blocks = num_slots // block_size
         self.num_slots = num_blocks * block_size
         self.max_num_seqs = max_num_seqs
-        self.rig = Rig(
+        self.stored: dict[bytes, array[int]] | None = {} if is_stored else None
+        self.open_rig: Callable[[], Rig] = lambda: Rig(
             num_blocks=num_blocks,
             block_size=block_size,
             max_num_batched_tokens=max_num_batched_tokens,
@@ -99,7 +120,18 @@ class SchedulerMachine(RuleBasedStateMachine):
             speculation=model[1],
             governor=None if target_s is None else Governor(target_s),
             named_prefix_share=pinned,
+            costs=costs,
+            num_swap_slots=num_swap_slots,
+            stored=self.stored,
+            runner=FakeRunner(
+                num_blocks,
+                block_size,
+                choose=model[0],
+                stored=self.stored,
+                fails=lambda: rng.random() < failures,
+            ),
         )
+        self.rig = self.open_rig()
         self.requests: list[Request] = []
         self.aborted: set[str] = set()
         self.aborted_sequences: set[tuple[str, int]] = set()
@@ -164,7 +196,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         size = self.rig.tables.block_size
         found = len(self.rig.tables.match(chain, known, len(known)).blocks) * size
         prefixes = self.rig.scheduler.named_prefixes
-        until = None if ttl is None else self.rig.runner.num_steps + ttl
+        until = None if ttl is None else self.rig.scheduler._num_steps + ttl
         key = PrefixKey(name, before.cache_salt)
         try:
             prefixes.check(found)
@@ -181,8 +213,16 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     @rule()
     def expire(self) -> None:
-        self.rig.scheduler.named_prefixes.expire(self.rig.runner.num_steps)
+        self.rig.scheduler.named_prefixes.expire(self.rig.scheduler._num_steps)
         self.rig.check()
+
+    @precondition(lambda self: self.stored is not None)
+    @rule()
+    def restart(self) -> None:
+        """What is open ends; what was stored is found again."""
+        self.finish()
+        self.rig = self.open_rig()
+        self.requests, self.aborted, self.aborted_sequences = [], set(), set()
 
     @rule()
     def reset_the_cache(self) -> None:
@@ -231,8 +271,10 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.rig.step(between)
 
     def teardown(self) -> None:
-        if not hasattr(self, "rig"):
-            return
+        if hasattr(self, "rig"):
+            self.finish()
+
+    def finish(self) -> None:
         self.rig.run(max_steps=20_000)
         assert sorted(self.rig.log.ended) == sorted(request.request_id for request in self.requests)
         for request in self.requests:
@@ -286,9 +328,9 @@ def run_machine(max_examples: int) -> None:
 
 
 def test_any_order_of_requests_steps_and_aborts() -> None:
-    run_machine(150)
+    run_machine(250)
 
 
 @pytest.mark.long
 def test_any_order_of_requests_steps_and_aborts_long() -> None:
-    run_machine(1_500)
+    run_machine(2_500)

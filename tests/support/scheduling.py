@@ -1,16 +1,18 @@
 """Small schedulers and requests for tests, and what a request's answer has to be."""
 
 from array import array
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Container
 
 from octavo.config import SchedulingPolicy, SpeculationConfig
 from octavo.core.block_tables import BlockTables
+from octavo.core.costs import RestoreCosts
 from octavo.core.events import RequestEndEvent
 from octavo.core.governor import Governor
 from octavo.core.request import FinishReason, Request, sample_seed
 from octavo.core.sampling_params import SamplingParams
 from octavo.core.scheduler import Scheduler
-from octavo.core.step import Sample, StepPlan
+from octavo.core.step import Runner, Sample, StepPlan
+from octavo.core.tiers import Tiers
 from support.event_log import EventLog
 from support.fake_runner import Choose, FakeRunner, hashed
 
@@ -38,10 +40,17 @@ class Rig:
         speculation: SpeculationConfig | None = None,
         governor: Governor | None = None,
         named_prefix_share: float = 0.0,
+        costs: RestoreCosts | None = None,
+        num_swap_slots: int = 0,
+        stored: Container[bytes] | None = None,
+        runner: Runner | None = None,
     ) -> None:
+        """`stored`: keys of what an earlier run has left; None: nothing is. `runner`: None for a fake one."""
         self.max_model_len = max_model_len
         self.end_token_ids = end_token_ids
         self.tables = BlockTables(num_blocks, block_size)
+        self.runner = runner or FakeRunner(num_blocks, block_size, choose=choose)
+        self.tiers = Tiers(self.tables, costs, num_swap_slots=num_swap_slots, stored=stored)
         self.scheduler = Scheduler(
             self.tables,
             max_num_batched_tokens=max_num_batched_tokens,
@@ -53,9 +62,9 @@ class Rig:
             speculation=speculation,
             governor=governor,
             named_prefix_share=named_prefix_share,
+            tiers=self.tiers,
         )
         self.choose = choose
-        self.runner = FakeRunner(num_blocks, block_size, choose=choose)
         self.log = EventLog()
 
     def step(self, between: Callable[[StepPlan], None] | None = None) -> StepPlan:
