@@ -212,6 +212,8 @@ void bind_plan(nb::module_& m) {
       .def("read_page", &read_page, "block"_a, "page"_a,
            "Copies one block, all layers in one piece.")
       .def("write_page", &write_page, "block"_a, "page"_a, "Fills one block with what was read.")
+      .def("grow_pool", &Plan::grow_pool, nb::call_guard<nb::gil_scoped_release>(),
+           "Prepares memory for blocks to come; whether more is to be done.")
       .def("set_profiling", &Plan::set_profiling, "on"_a)
       .def("profile", &Plan::profile, "Seconds by op since profiling was turned on.")
       .def_prop_ro("weight_bytes", &Plan::weight_bytes)
@@ -238,14 +240,15 @@ NB_MODULE(_C, m) {
         "The activations that packed weights multiply with.");
   m.def(
       "isa", [] { return std::string(chosen_kernels().name); },
-      "The instruction set in use: avx512, avx2 or generic (forced by OCTAVO_ISA).");
+      "The instruction set in use, one of supported_isas() (forced by OCTAVO_ISA).");
   m.def("supported_isas", [] { return std::string(supported_isas()); });
   m.def("read_bandwidth", &read_bandwidth, "num_bytes"_a, "num_threads"_a,
         nb::call_guard<nb::gil_scoped_release>(),
         "Bytes per second that all threads together read from memory; median of five passes.");
   m.def("barrier_latency", &barrier_latency, "num_threads"_a,
         nb::call_guard<nb::gil_scoped_release>(),
-        "Seconds that one barrier of all threads takes; the median of many rounds.");
+        "Seconds that one barrier of all threads takes; the median of many rounds, in the best of "
+        "several pools.");
   m.def(
       "operation_rate",
       [](ActFormat format, int num_threads) {

@@ -67,7 +67,7 @@ WORKLOADS = {
         660, 2, 2_900, 130, 16, (10, 30, 50, 70, 90), max_num_seqs=2, prefix_caching=False
     ),
     "all-pages": Workload(330, 3, 1_600, 64, 4_800, (10,)),
-    "shared-prompt": Workload(150, 24, 1_604, 64, 1_500, (10, 24), shares=1_600),
+    "shared-prompt": Workload(350, 24, 4_804, 64, 500, (10, 24), shares=4_800),
 }
 
 
@@ -130,9 +130,8 @@ def play(workload: Workload, scheduler: Scheduler, runner: TieredRunner) -> floa
     """Steps until all have ended. Returns the seconds of those after the first prompts."""
     length, shares = workload.low_prompt, workload.shares
     for number in range(workload.num_low):
-        scheduler.add(
-            request(f"low {number}", length, workload.low_output, priority=1, shares=shares)
-        )
+        name, stays = f"low {number}", number == 0 and shares > 0  # what is shared is not lost
+        scheduler.add(request(name, length, workload.low_output, priority=1 - stays, shares=shares))
     num_own = workload.num_low * (length - shares) + shares
     num_before = -(-num_own // MAX_TOKENS) + 2
     arrivals = {num_before + step for step in workload.high_steps}

@@ -172,6 +172,9 @@ class Plan:
     def write_page(self, block: int, page: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None:
         """Fills one block with what was read."""
 
+    def grow_pool(self) -> bool:
+        """Prepares memory for blocks to come; whether more is to be done."""
+
     def set_profiling(self, on: bool) -> None: ...
 
     def profile(self) -> dict[str, float]:
@@ -209,7 +212,7 @@ def read_bandwidth(num_bytes: int, num_threads: int) -> float:
 
 def barrier_latency(num_threads: int) -> float:
     """
-    Seconds that one barrier of all threads takes; the median of many rounds.
+    Seconds that one barrier of all threads takes; the median of many rounds, in the best of several pools.
     """
 
 def operation_rate(format: ActFormat, num_threads: int) -> float:

@@ -156,6 +156,11 @@ def test_each_method_is_chosen_where_it_is_cheapest() -> None:
     # Without room in the swap space there are two methods left.
     (full,) = two_long_ones(fast_disk, num_swap_slots=7).for_growth(9)
     assert full.method is Method.RECOMPUTE
+    # Two that leave at once: there is room for one of them.
+    setting = two_long_ones(fast_disk, num_swap_slots=10)
+    setting.run(2, known=13, computed=12)
+    methods = [p.method for p in setting.for_growth(13)]
+    assert sorted(methods) == [Method.RECOMPUTE, Method.SWAP]
     # Nothing is measured yet.
     (unknown,) = two_long_ones(RestoreCosts()).for_growth(2)
     assert unknown.method is Method.RECOMPUTE

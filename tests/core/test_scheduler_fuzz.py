@@ -59,9 +59,9 @@ def rig_for(rng: random.Random, requests: list[Request]) -> Rig:
         policy=rng.choice(list(SchedulingPolicy)),
         prefix_caching=rng.random() < 0.7,
         costs=RestoreCosts(
-            rng.choice([None, 1.0]), rng.choice([None, 0.1, 10.0]), rng.choice([0.1, 10.0])
+            rng.choice([None, 1.0]), rng.choice([None, 0.01, 10.0]), rng.choice([0.01, 10.0])
         ),
-        num_swap_slots=rng.choice([0, 2, 50]),
+        num_swap_slots=rng.choice([0, 2, smallest, 50]),
         stored=stored,
         runner=FakeRunner(
             num_blocks, block_size, stored=stored, fails=lambda: rng.random() < failures

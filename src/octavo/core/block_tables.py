@@ -143,6 +143,11 @@ class BlockTables:
         """How many slots of this held block hold a token."""
         return self._fill[block]
 
+    def grows_in_place(self, seq_id: SeqId) -> bool:
+        """Whether this sequence's next token needs no copy of a block that others hold or may find."""
+        table = self._tables[seq_id]
+        return not self._must_copy(table, table.num_tokens + 1)
+
     def blocks_needed(self, lengths: Iterable[tuple[SeqId, int]]) -> int:
         """Blocks that growing all these sequences to these lengths takes, copies included.
 
@@ -323,9 +328,13 @@ class BlockTables:
         self._set_fill(block, num_tokens)
         self._keep(block, self.cache.add(parent, tokens, block, None))
 
+    def cached_blocks(self) -> list[BlockId]:
+        """Blocks that nobody holds and a later sequence may have, the one that is evicted first in front. O(cached)."""
+        return self._pool.cached_blocks()
+
     def forget_cached(self) -> None:
         """Make all cached blocks free. O(cached)."""
-        for block in self._pool.cached_blocks():
+        for block in self.cached_blocks():
             self.cache.remove(block)
             self._pool.drop(block)
 

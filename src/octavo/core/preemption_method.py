@@ -37,6 +37,8 @@ class Preemption:
     """What it costs; 0 as long as nothing is measured."""
     num_kept: int = 0
     """Blocks that the one victim keeps."""
+    num_slots: int = 0
+    """Of the swap space, that the victims take."""
 
 
 class MethodChoice:
@@ -55,19 +57,20 @@ class MethodChoice:
         if seconds is None:
             return Preemption(tuple(victims), Method.RECOMPUTE, gained)
         options = [Preemption(tuple(victims), Method.RECOMPUTE, gained, seconds)]
-        options += self._by_swap(victims, gained, len(private))
+        options += self._by_swap(victims, gained, len(private), relief)
         options += self._by_tail(victims, num_missing, relief)
         return min(options, key=lambda option: option.seconds)
 
     def _by_swap(
-        self, victims: Ordered[Sequence], gained: int, num_private: int
+        self, victims: Ordered[Sequence], gained: int, num_private: int, relief: Relief
     ) -> list[Preemption]:
         num_pages = self._tables.num_held_by(victim.seq_id for victim in victims)
         # Those that others hold are likely to be there still; they are written all the same.
         seconds = self._tiers.costs.swapping(num_pages, num_private)
-        if seconds is None or not 0 < num_pages <= self._tiers.swap_space.num_free:
+        num_free = self._tiers.swap_space.num_free - relief.num_slots
+        if seconds is None or not 0 < num_pages <= num_free:
             return []
-        return [Preemption(tuple(victims), Method.SWAP, gained, seconds)]
+        return [Preemption(tuple(victims), Method.SWAP, gained, seconds, num_slots=num_pages)]
 
     def _by_tail(
         self, victims: Ordered[Sequence], num_missing: int, relief: Relief

@@ -30,6 +30,8 @@ class Relief:
     def __init__(self, tables: BlockTables) -> None:
         self._tables = tables
         self._num_leaving: dict[BlockId, int] = {}
+        self.num_slots = 0
+        """Of the swap space, that those who leave take."""
 
     def of(self, victims: Iterable[Sequence]) -> int:
         """Blocks gained if these running sequences left too: those they alone hold, and those they would take."""

@@ -89,7 +89,7 @@ class Scheduler:
         self._end_token_ids = end_token_ids
         self._speculator = None if speculation is None else Speculator(speculation)
         self._is_simple = policy is SchedulingPolicy.FCFS and not (
-            speculation or prefix_caching or self._tiers.is_used
+            speculation or self._tiers.is_used
         )
         self._open = OpenRequests(tables, self._tiers, self._prefixes, self._speculator)
         self._preemptor = Preemptor(self._open, tables, self._prefixes, self._tiers, self._limits)
@@ -269,7 +269,8 @@ class Scheduler:
             return None
         if self._uncalled and not self._waiting:
             return None
-        return find_steady(self._running, self._waiting, self._requests, self._tables, self._limits)
+        queues = (self._running, self._waiting, self._requests)
+        return find_steady(*queues, self._tables, self._prefixes, self._limits)
 
     def reset_prefix_cache(self) -> bool:
         """Forget all prefixes that no sequence holds and that have no name. Returns whether nothing is left."""

@@ -8,7 +8,7 @@ from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from octavo.core.sampling_params import SamplingParams
 
@@ -290,3 +290,15 @@ class PageMemory(Protocol):
 
 class PagedRunner(Runner, PageMemory, Protocol):
     """A runner whose pool other tiers can be joined to."""
+
+
+@runtime_checkable
+class GrowingPool(Protocol):
+    """A runner whose block pool becomes real memory little by little."""
+
+    def grow_pool(self) -> bool:
+        """Make memory for blocks to come, a few milliseconds' worth, while there is nothing to compute.
+
+        False: there is enough ahead of what is in use.
+        """
+        ...

@@ -55,6 +55,7 @@ def preemptions_for_growth(
         (others if others else lasts).remove(list(preemption.victims))
         num_missing -= preemption.num_gained
         relief.leave(preemption.victims)
+        relief.num_slots += preemption.num_slots
         preemptions.append(preemption)
     return preemptions
 
@@ -78,6 +79,7 @@ def preemptions_for_priority(
         num_spare = sum(victim.num_seats for victim in unit)  # they need no spare blocks either
         preemption = choice.best(unit, num_blocks - num_spare, relief)
         relief.leave(unit)
+        relief.num_slots += preemption.num_slots
         num_seats -= num_spare
         num_blocks -= preemption.num_gained + num_spare
         preemptions.append(preemption)

@@ -60,7 +60,7 @@ class EngineService:
 
     def _receive(self) -> None:
         refused: list[RequestEnd] = []
-        waits = not self._engine.has_work and not self._engine.store_some()
+        waits = not (self._engine.has_work or self._engine.use_idle_time())
         for message in self._channel.receive(wait=waits, most_s=self._engine.seconds_to_expiry):
             end = self._handle(message)
             if end is not None:

@@ -10,7 +10,15 @@ from functools import partial
 from threading import BoundedSemaphore
 
 from octavo.core.costs import RestoreCosts
-from octavo.core.step import BlockId, PageMemory, Runner, StepPlan, StepResult, StoredBlock
+from octavo.core.step import (
+    BlockId,
+    GrowingPool,
+    PageMemory,
+    Runner,
+    StepPlan,
+    StepResult,
+    StoredBlock,
+)
 from octavo.engine.prefix_store import PrefixStore
 from octavo.engine.swap_file import SwapFile
 from octavo.errors import TierError
@@ -77,6 +85,10 @@ class TieredRunner:
         result = self._runner.run(plan) if plan.seqs else StepResult([])
         failed = frozenset(block for block, came in arrivals.items() if not came.result())
         return replace(result, failed_blocks=failed) if failed else result
+
+    def grow_pool(self) -> bool:
+        """Implements `core.step.GrowingPool`, if the runner does."""
+        return isinstance(self._runner, GrowingPool) and self._runner.grow_pool()
 
     def let_go(self) -> None:
         """Write what is to be written, and close the files; the runner stays open. Safe to call twice."""

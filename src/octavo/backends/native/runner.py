@@ -110,6 +110,10 @@ class NativeRunner:
         """Fill a block. May be called by another thread while `run` computes, for blocks that it does not use."""
         self._native.write_page(block, np.frombuffer(page, np.uint8))
 
+    def grow_pool(self) -> bool:
+        """Implements `core.step.GrowingPool`."""
+        return self._native.grow_pool()
+
     def set_profiling(self, on: bool) -> None:
         """Start counting the time of each op anew, or stop."""
         self._native.set_profiling(on)
