@@ -99,18 +99,14 @@ class LLM:
             model=_model_config(model, tokenizer, revision, dtype, max_model_len, quantization),
             cache=CacheConfig(
                 block_size, num_gpu_blocks_override, kv_cache_memory_bytes, kv_cache_dtype, enable_prefix_caching is not False,
-                int(swap_space * GIB), swap_dir, kv_cache_dir, kv_cache_dir_size,
-            ),
+                int(swap_space * GIB), swap_dir, kv_cache_dir, kv_cache_dir_size),
             scheduler=_scheduler_config(max_num_batched_tokens, max_num_seqs, scheduling_policy),
-            speculation=speculation,
-            speculative_config=_speculation_config(speculative_config),
-            backend=choice_of(Backend, "backend", backend),
-            num_threads=num_threads, seed=seed, max_logprobs=max_logprobs,
+            speculation=speculation, speculative_config=_speculation_config(speculative_config),
+            backend=choice_of(Backend, "backend", backend), num_threads=num_threads, seed=seed, max_logprobs=max_logprobs,
         )  # fmt: skip
         self._built, self._lock = build_engine(config), threading.Lock()
         path = self._built.model.path
-        self._tokenizer = load_tokenizer(path if tokenizer is None else Path(tokenizer))
-        self._chat_template = load_chat_template(path, chat_template, self._tokenizer)
+        self._tokenizer, self._chat_template = _text_side(path, tokenizer, chat_template)
         self._default_params = default_sampling_params(
             generation_config, override_generation_config, self._built.model.generation.sampling
         )
@@ -330,6 +326,14 @@ class LLM:
             self._seeds.next(params.seed),
             priority,
         )
+
+
+def _text_side(
+    path: Path, tokenizer: str | None, chat_template: str | None
+) -> tuple[Tokenizer, ChatTemplate | None]:
+    """Of the model at this path, with a tokenizer and a template of the caller's in place of its own."""
+    loaded = load_tokenizer(path if tokenizer is None else Path(tokenizer))
+    return loaded, load_chat_template(path, chat_template, loaded)
 
 
 def _model_config(
