@@ -120,3 +120,7 @@ def test_a_client_that_has_gone_is_replaced(parties: Parties) -> None:
     parties.engine.send(outputs("c", "d"))
     assert outputs("d") in parties.heard(1, bool)
     assert outputs("c") in parties.heard(2, lambda messages: outputs("c") in messages)
+
+
+def test_named_prefixes_are_told_to_all_and_to_one_that_comes_later(parties: Parties) -> None:
+    prefix = PrefixReport(name="system", cache_salt="", num_tokens=32, num_blocks=2, expires_at=1e12)

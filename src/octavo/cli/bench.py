@@ -10,6 +10,7 @@ from octavo.cli.benchmarks.latency import latency
 from octavo.cli.benchmarks.profile import profile
 from octavo.cli.benchmarks.replay import replay
 from octavo.cli.benchmarks.serve import serve
+from octavo.cli.benchmarks.sharing import sharing
 from octavo.cli.benchmarks.speculation import speculation
 from octavo.cli.benchmarks.throughput import throughput
 
@@ -21,6 +22,7 @@ bench_app.command()(kernels)
 bench_app.command()(profile)
 bench_app.command()(replay)
 bench_app.command()(engine)
+bench_app.command()(sharing)
 bench_app.command()(speculation)
 bench_app.command()(compare)
 bench_app.command()(baseline)

@@ -9,6 +9,7 @@ from octavo.core.sequence import Sequence, SequenceStatus
 from octavo.core.speculation import Speculator
 from octavo.core.step import SeqStep, StepPlan, StepResult, TokenLogprobs, maker
 from octavo.core.tiers import Tiers
+from octavo.errors import RequestFailedError
 
 _token_event = maker(TokenEvent)
 
@@ -156,4 +157,4 @@ class Receiver:
     def _fail(self, request: Request, error: str) -> list[Event]:
         for sequence in request.sequences:
             self._prefixes.discard(sequence)
-        return self._open.end_early(request, FinishReason.ERROR, error=error)
+        return self._open.end_early(request, FinishReason.ERROR, error=RequestFailedError(error))

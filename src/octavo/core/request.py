@@ -77,6 +77,8 @@ class Request:
     """The lower is served first, under the policy `priority`."""
     cache_salt: str = field(default="", kw_only=True)
     """Only requests with the same salt share prefixes."""
+    tenant: str = field(default="", kw_only=True)
+    """Tenants who wait get equally many tokens."""
 
     sequences: tuple[Sequence, ...] = field(default=(), init=False)
     """`params.n` of them, once a scheduler has accepted the request."""
@@ -134,7 +136,7 @@ class Request:
                 token_ids=self.prompt_token_ids,
                 sampling=(sampling[index],) if index else sampling,
                 num_seats=n if index == 0 else 1,
-                status=SequenceStatus.FOLLOWING if index else SequenceStatus.WAITING,
+                status=SequenceStatus.FOLLOWING if index else SequenceStatus.UNCALLED,
             )
             for index in range(n)
         )

@@ -7,6 +7,7 @@ from typing import Protocol
 from octavo.checkpoints.locate import locate
 from octavo.config import QUANTIZATIONS, Backend, EngineConfig
 from octavo.core.block_tables import BlockTables
+from octavo.core.governor import Governor
 from octavo.core.scheduler import Scheduler
 from octavo.core.step import PagedRunner, Runner
 from octavo.engine.fingerprint import fingerprint, lasting_fingerprint
@@ -77,6 +78,8 @@ def build_engine(
         end_token_ids=model.generation.end_token_ids,
         prefix_caching=resolved.prefix_caching,
         speculation=resolved.speculation,
+        governor=None if resolved.target_itl_s is None else Governor(resolved.target_itl_s),
+        named_prefix_share=resolved.named_prefix_share,
         tiers=tiers,
     )
     engine = Engine(
@@ -85,6 +88,7 @@ def build_engine(
         vocab_size=model.spec.vocab_size,
         max_logprobs=resolved.max_logprobs,
         max_num_queued_reqs=resolved.max_num_queued_reqs,
+        max_num_queued_tokens=resolved.max_num_queued_tokens,
     )
     return BuiltEngine(engine, _ready(model, resolved, runner), model)
 
@@ -179,5 +183,6 @@ def _ready(model: Model, resolved: ResolvedConfig, runner: Runner) -> Ready:
         isa=instruction_set(resolved.backend),
         num_threads=resolved.num_threads,
         prefix_caching=resolved.prefix_caching,
+        block_bytes=resolved.memory.pool // resolved.num_blocks,
         ledger=[LedgerLine(name, num_bytes) for name, num_bytes in resolved.memory.lines],
     )

@@ -23,9 +23,12 @@ from octavo.engine.messages import (
     EngineStats,
     FromEngine,
     Loading,
+    PinPrefix,
+    PrefixReport,
     Ready,
     StepOutputs,
     Submit,
+    Unpin,
 )
 from octavo.engine.named_errors import error_named
 from octavo.engine.prompts import check_token_ids, token_id_array
@@ -109,6 +112,8 @@ class EngineClient:
         self.loading: Loading | None = None
         self.ready: Ready | None = None
         self.stats = EngineStats()
+        self.prefixes: list[PrefixReport] = []
+        """Named prefixes; those that have expired may still be among them."""
         self.error: OctavoError | None = None
         """Why the state is "dead"."""
         self._process = process
@@ -157,6 +162,10 @@ class EngineClient:
         cache_salt: str = "",
         wants_kv_usage: bool = False,
         is_beam: bool = False,
+        tenant: str = "",
+        timeout_s: float | None = None,
+        pin: PinPrefix | None = None,
+        goes_on: bool = False,
     ) -> RequestStream:
         """An async context manager over the outputs of a request; see `RequestStream`.
 
@@ -180,6 +189,10 @@ class EngineClient:
                     cache_salt,
                     wants_kv_usage,
                     is_beam,
+                    tenant,
+                    timeout_s,
+                    pin,
+                    goes_on,
                 )
             )
         except (OverflowError, UnicodeEncodeError) as error:
@@ -250,7 +263,12 @@ class EngineClient:
         if self._streams.get(stream.request_id) is stream:
             self._send(AbortSequence(stream.request_id, index))
 
-    def _send(self, message: Abort | AbortSequence | ClientGone | Drain) -> None:
+    def unpin(self, name: str, cache_salt: str) -> None:
+        """Give up a named prefix."""
+        self.prefixes = [p for p in self.prefixes if (p.name, p.cache_salt) != (name, cache_salt)]
+        self._send(Unpin(name, cache_salt))
+
+    def _send(self, message: Abort | AbortSequence | ClientGone | Unpin | Drain) -> None:
         with contextlib.suppress(EngineDeadError):  # it has gone: done as well
             self._channel.send(self._channel.encode(message))
         self._receive()  # sending may swallow the sign that something has come
@@ -275,6 +293,8 @@ class EngineClient:
     def _dispatch(self, outputs: StepOutputs) -> None:
         """Each part of a step to the stream of its request. Those of unknown requests have lost their reader."""
         self.stats = outputs.stats
+        if outputs.prefixes is not None:
+            self.prefixes = outputs.prefixes
         streams = self._streams
         for prompt in outputs.prompts:
             if stream := streams.get(prompt.request_id):

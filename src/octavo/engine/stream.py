@@ -100,7 +100,9 @@ class RequestStream:
         if end.error is None:
             self._end = end
         else:
-            self._error = error_named(end.error_type, end.error, end.error_parameter)
+            self._error = error_named(
+                end.error_type, end.error, end.error_parameter, end.retry_after_s
+            )
         self._has_ended = True
         self._wake()
 

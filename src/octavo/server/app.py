@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 
 from fastapi import FastAPI
+from pydantic import BaseModel
 from starlette.middleware.cors import CORSMiddleware
 
 from octavo.config import SchedulingPolicy, ServerConfig
@@ -15,17 +16,38 @@ from octavo.server.openai.completions import completion_routes
 from octavo.server.openai.fields import IGNORED_FIELDS_HEADER
 from octavo.server.openai.models import model_routes
 from octavo.server.openai.requests import (
+    ChatPrefixRequest,
     ChatRequest,
     CompletionRequest,
     DetokenizeRequest,
+    TextPrefixRequest,
     TokenizeChatRequest,
     TokenizeCompletionRequest,
 )
 from octavo.server.openapi import describe
+from octavo.server.prefixes import prefix_routes
 from octavo.server.request_ids import HEADER, RequestIds
 from octavo.server.serving import Serving
 from octavo.server.tokenize import tokenize_routes
 from octavo.text.assets import TextAssets
+
+_ROUTES = (
+    health_routes,
+    model_routes,
+    completion_routes,
+    chat_routes,
+    tokenize_routes,
+    prefix_routes,
+)
+_BODIES: list[type[BaseModel]] = [
+    CompletionRequest,
+    ChatRequest,
+    TokenizeCompletionRequest,
+    TokenizeChatRequest,
+    DetokenizeRequest,
+    TextPrefixRequest,
+    ChatPrefixRequest,
+]
 
 
 def build_app(
@@ -52,19 +74,13 @@ def build_app(
     )
     app.state.serving = serving
     install_error_handlers(app)
-    for routes in (health_routes, model_routes, completion_routes, chat_routes, tokenize_routes):
+    for routes in _ROUTES:
         app.include_router(routes(serving))
     add_middleware(app, config)
     describe(
         app,
         octavo_version(),
-        [
-            CompletionRequest,
-            ChatRequest,
-            TokenizeCompletionRequest,
-            TokenizeChatRequest,
-            DetokenizeRequest,
-        ],
+        _BODIES,
     )
     return app
 

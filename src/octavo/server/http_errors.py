@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Mapping
 from http import HTTPStatus
+from math import ceil
 from typing import Any
 
 import msgspec
@@ -11,7 +12,13 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
-from octavo.errors import EngineDeadError, OctavoError, QueueFullError, UserError
+from octavo.errors import (
+    DeadlineExceededError,
+    EngineDeadError,
+    OctavoError,
+    QueueFullError,
+    UserError,
+)
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -25,9 +32,11 @@ _TYPES = {
     408: "RequestTimeoutError",
     413: "RequestTooLargeError",
     415: "UnsupportedMediaTypeError",
+    429: "RateLimitError",
     431: "RequestHeadersTooLargeError",
     500: "InternalServerError",
     503: "ServiceUnavailableError",
+    504: "DeadlineExceededError",
 }
 
 
@@ -56,8 +65,12 @@ def status_of(error: Exception) -> int:
         return error.status
     if isinstance(error, UserError):
         return 400
-    if isinstance(error, (QueueFullError, EngineDeadError)):
+    if isinstance(error, QueueFullError):
+        return 429
+    if isinstance(error, EngineDeadError):
         return 503
+    if isinstance(error, DeadlineExceededError):
+        return 504
     return 500
 
 
@@ -89,7 +102,7 @@ def error_response(error: Exception) -> Response:
     if isinstance(error, HttpError):
         headers, extra = error.headers, error.extra
     elif isinstance(error, QueueFullError):
-        headers = {"retry-after": "1"}
+        headers = {"retry-after": str(ceil(error.retry_after_s))}
     body = msgspec.json.encode({**error_object(error), **extra})
     return Response(body, status, headers, media_type="application/json")
 

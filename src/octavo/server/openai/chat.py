@@ -16,6 +16,7 @@ from octavo.server.openai.requests import ChatRequest
 from octavo.server.openai.sampling import chat_params
 from octavo.server.openapi import json_body
 from octavo.server.serving import Serving
+from octavo.server.terms import terms_of
 
 
 def chat_routes(serving: Serving) -> APIRouter:
@@ -32,6 +33,7 @@ def chat_routes(serving: Serving) -> APIRouter:
         body, ignored = parse_request(ChatRequest, fields, CHAT_FIELDS, strict=strict)
         model.check_name(body.model)
         check_tools(body)
+        terms = terms_of(request, serving.config, arrived, timeout_s=body.timeout_s, user=body.user)
         params = chat_params(body, model.assets.sampling_defaults)
         prompt = await chat_prompt(
             serving, model, body, add_special_tokens=bool(body.add_special_tokens)
@@ -50,8 +52,9 @@ def chat_routes(serving: Serving) -> APIRouter:
                 params,
                 [prompt.token_ids],
                 default_max_tokens=None,
-                cache_salt=cache_salt_of(body, request, serving.config),
+                cache_salt=cache_salt_of(body.cache_salt, request, serving.config),
                 arrived=arrived,
+                terms=terms,
             ),
             body=body,
             response_id=response_id("chatcmpl", body, request),

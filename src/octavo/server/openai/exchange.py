@@ -25,6 +25,7 @@ from octavo.server.openai.sampling import max_tokens_in_context
 from octavo.server.request_ids import request_id_of
 from octavo.server.serving import ServedModel, Serving
 from octavo.server.streaming import EventStream
+from octavo.server.terms import Terms
 from octavo.text.bad_words import with_bad_words
 
 
@@ -114,6 +115,7 @@ def generation_request(
     default_max_tokens: int | None,
     cache_salt: str,
     arrived: float,
+    terms: Terms,
 ) -> GenerationRequest:
     """Check everything about every prompt before any is submitted.
 
@@ -148,6 +150,7 @@ def generation_request(
         wants_kv_usage=bool(body.return_kv_usage),
         beams=beam_search_params(body, longest),
         arrived=arrived,
+        terms=terms,
     )
 
 

@@ -7,7 +7,6 @@ from octavo.server.openai.fields import KnownFields, Refused
 
 _NO_EFFECT_ANYWHERE = frozenset(
     {
-        "user",  # who asks
         "metadata",
         "store",
         "service_tier",

@@ -29,6 +29,9 @@ TokenIdsInput = Annotated[Any, WithJsonSchema(_INTEGERS)]
 StopInput = Annotated[Any, WithJsonSchema({"anyOf": [{"type": "string"}, _STRINGS]})]
 
 
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)] | None
+
+
 class StreamOptions(NestedBody):
     """What a stream carries besides text."""
 
@@ -88,6 +91,10 @@ class GenerationBody(RequestBody):
     """Lower is earlier; only with --scheduling-policy priority."""
     cache_salt: Annotated[str, Field(min_length=1, max_length=256)] | None = None
     """Only requests with the same salt share the pages of equal beginnings."""
+    user: str | None = None
+    """Who asks. Tells tenants apart with --fair-share-by user."""
+    timeout_s: Seconds = None
+    """From the arrival of the request to its last token; then it ends with an error."""
     request_id: Annotated[str, Field(min_length=1, max_length=256)] | None = None
     return_kv_usage: bool | None = None
     """Say in the usage what the request cost in pages of the KV cache."""
@@ -153,3 +160,26 @@ class DetokenizeRequest(RequestBody):
 
     model: str | None = None
     tokens: TokenIdsInput
+
+
+class PrefixFields(RequestBody):
+    """What requests for named prefixes have in common."""
+
+    model: str | None = None
+    ttl_s: Seconds = None
+    """How long to keep it; null: an hour."""
+    cache_salt: Annotated[str, Field(min_length=1, max_length=256)] | None = None
+    """Only requests with the same salt find it."""
+    timeout_s: Seconds = None
+    """How long computing it may take."""
+    add_special_tokens: bool | None = None
+
+
+class TextPrefixRequest(PrefixFields):
+    """PUT /v1/prefixes/{name} with a prompt: text, or token ids."""
+
+    prompt: Annotated[Any, WithJsonSchema({"anyOf": [{"type": "string"}, _INTEGERS]})]
+
+
+class ChatPrefixRequest(TemplateBody, PrefixFields):
+    """PUT /v1/prefixes/{name} with messages: the first of a conversation."""
