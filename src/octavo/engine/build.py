@@ -2,13 +2,15 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from octavo.checkpoints.locate import locate
-from octavo.config import QUANTIZATIONS, Backend, EngineConfig
+from octavo.config import QUANTIZATIONS, Backend, EngineConfig, ModelConfig
 from octavo.core.block_tables import BlockTables
 from octavo.core.scheduler import Scheduler
 from octavo.core.step import Runner
+from octavo.engine.grammars import Grammars
 from octavo.engine.loop import Engine
 from octavo.engine.messages import LedgerLine, Ready
 from octavo.errors import ConfigError
@@ -26,6 +28,8 @@ from octavo.models.spec import DecoderSpec
 from octavo.progress import Progress, silent
 from octavo.remedies import resolve_or_advise
 from octavo.resolve import ModelFacts, ResolvedConfig
+from octavo.text.grammar import TokenGrammarCompiler
+from octavo.text.tokenizer import Tokenizer, load_tokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +81,20 @@ def build_engine(
         vocab_size=model.spec.vocab_size,
         max_logprobs=resolved.max_logprobs,
         max_num_queued_reqs=resolved.max_num_queued_reqs,
+        grammars=Grammars(_grammar_compiler(model, config.model)),
     )
     return BuiltEngine(engine, _ready(model, resolved, runner), model)
+
+
+def _grammar_compiler(model: Model, config: ModelConfig) -> TokenGrammarCompiler:
+    """Compiles for the vocabulary of a model, whose tokenizer is only read when a request needs it."""
+
+    def load() -> Tokenizer:
+        return load_tokenizer(Path(config.tokenizer) if config.tokenizer else model.path)
+
+    return TokenGrammarCompiler(
+        load, vocab_size=model.spec.vocab_size, end_token_ids=model.generation.end_token_ids
+    )
 
 
 class SizedModel(Protocol):

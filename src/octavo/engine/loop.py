@@ -12,8 +12,10 @@ from octavo.core.events import (
     TokenEvent,
 )
 from octavo.core.request import Request
+from octavo.core.sampling_params import SamplingParams
 from octavo.core.scheduler import Scheduler
 from octavo.core.step import Runner, TokenLogprobs
+from octavo.engine.grammars import IDLE_WAIT_S, Grammars
 from octavo.engine.kv_account import KvAccount, KvAccounts
 from octavo.engine.messages import (
     EngineStats,
@@ -46,12 +48,14 @@ class Engine:
         vocab_size: int,
         max_logprobs: int,
         max_num_queued_reqs: int,
+        grammars: Grammars | None = None,
     ) -> None:
         self._scheduler = scheduler
         self._runner = runner
         self._vocab_size = vocab_size
         self._max_logprobs = max_logprobs
         self._max_num_queued_reqs = max_num_queued_reqs
+        self._grammars = grammars or Grammars(None)
         self._stats = StatsCounter(scheduler)
         self._accounts = KvAccounts(scheduler)
         self._open: dict[str, int] = {}
@@ -60,7 +64,7 @@ class Engine:
     @property
     def has_work(self) -> bool:
         """Whether any request is open."""
-        return self._scheduler.has_work
+        return self._scheduler.has_work or self._grammars.num_pending > 0
 
     @property
     def stats(self) -> EngineStats:
@@ -73,28 +77,37 @@ class Engine:
         check_token_ids(prompt, self._vocab_size)
         max_logprobs = -1 if submit.is_beam else self._max_logprobs
         submit.params.verify(vocab_size=self._vocab_size, max_logprobs=max_logprobs)
-        if self._scheduler.num_waiting >= self._max_num_queued_reqs:
+        num_waiting = self._scheduler.num_waiting + self._grammars.num_pending
+        if num_waiting >= self._max_num_queued_reqs:
             raise QueueFullError(
-                f"{self._scheduler.num_waiting} requests are waiting, at most "
+                f"{num_waiting} requests are waiting, at most "
                 f"{self._max_num_queued_reqs} may (--max-num-queued-reqs); try again later"
             )
-        self._scheduler.add(
-            Request(
-                submit.request_id,
-                prompt,
-                submit.params,
-                submit.seed,
-                priority=submit.priority,
-                cache_salt=submit.cache_salt,
-            )
+        request = Request(
+            submit.request_id,
+            prompt,
+            submit.params,
+            submit.seed,
+            priority=submit.priority,
+            cache_salt=submit.cache_salt,
         )
+
+        def add(request: Request) -> None:
+            self._scheduler.add(request)
+            if submit.wants_kv_usage:
+                self._accounts.open(request.request_id)
+
+        if submit.params.structured_outputs is None:
+            add(request)
+        else:
+            self._grammars.take(request, add)
         self._open[submit.request_id] = len(prompt)
-        if submit.wants_kv_usage:
-            self._accounts.open(submit.request_id)
 
     def abort(self, request_ids: Iterable[str]) -> StepOutputs:
         """End these requests now. Ids of requests that have ended already are skipped."""
-        events = [event for name in request_ids for event in self._scheduler.abort(name)]
+        names = list(request_ids)
+        events: list[Event] = [end for name in names for end in self._grammars.abort(name)]
+        events += [event for name in names for event in self._scheduler.abort(name)]
         return self.outputs(events)
 
     def abort_sequence(self, request_id: str, index: int) -> StepOutputs:
@@ -107,11 +120,15 @@ class Engine:
 
     def step(self) -> StepOutputs:
         """Compute one step. What the runner raises is not caught: the engine can only `fail` then."""
+        wait_s = 0.0 if self._scheduler.has_work else IDLE_WAIT_S
+        refused = self._grammars.admit(wait_s=wait_s)
+        if not self._scheduler.has_work:
+            return self.outputs(refused)
         start = time.perf_counter()
-        plan = self._scheduler.schedule()
+        plan = self._grammars.masked(self._scheduler.schedule())
         self._accounts.begin_step()
-        result = self._runner.run(plan)
-        events = self._scheduler.commit(plan, result)
+        result = self._grammars.checked(self._runner.run(plan))
+        events = [*refused, *self._scheduler.commit(plan, result)]
         seconds = time.perf_counter() - start
         self._stats.count_step(seconds)
         self._accounts.end_step(seconds)
@@ -134,12 +151,19 @@ class Engine:
         """Forget all prefixes that no running request holds. Returns whether nothing is left."""
         return self._scheduler.reset_prefix_cache()
 
+    def check_grammar(self, params: SamplingParams) -> None:
+        """Compile the grammar of these parameters now, if they have one. Raises the UserError that it is refused with."""
+        self._grammars.compile(params)
+
     def close(self) -> None:
         """Give back the runner's threads and memory."""
+        self._grammars.shutdown()
         self._runner.close()
 
     def outputs(self, events: Iterable[Event]) -> StepOutputs:
         """What the front end is told of these events of the scheduler, each of which comes here once."""
+        events = list(events)
+        self._grammars.follow(events)
         sequences: list[SequenceOutput] = []
         ends: list[RequestEnd] = []
         prompt_logprobs: list[PromptLogprobs] = []
@@ -203,4 +227,5 @@ def _request_end(event: RequestEndEvent, account: KvAccount | None) -> RequestEn
         kv_usage,
         event.error,
         event.error_type,
+        event.error_parameter,
     )

@@ -3,6 +3,7 @@
 from octavo.core.beam_search import MAX_BEAM_WIDTH, MIN_BEAM_WIDTH, BeamSearchParams
 from octavo.errors import InvalidParameterError, UnsupportedParameterError
 from octavo.server.openai.requests import GenerationBody
+from octavo.server.openai.structured_outputs import form_field
 
 _REFUSED = (
     "stream", "best_of", "min_tokens", "frequency_penalty", "presence_penalty", "stop", "stop_token_ids",
@@ -24,6 +25,10 @@ def beam_search_params(body: GenerationBody, max_tokens: int) -> BeamSearchParam
             raise UnsupportedParameterError(
                 f"{name} is not supported with use_beam_search", parameter=name, value=value
             )
+    if (form := form_field(body)) is not None:
+        raise UnsupportedParameterError(
+            f"{form} is not supported with use_beam_search: beams follow no grammar", parameter=form
+        )
     if body.repetition_penalty not in (None, 1.0):
         raise UnsupportedParameterError(
             "repetition_penalty is not supported with use_beam_search",

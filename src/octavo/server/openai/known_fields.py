@@ -15,24 +15,16 @@ _NO_EFFECT_ANYWHERE = frozenset(
         "prompt_cache_key",  # hints for caches; answers do not depend on caches
         "prompt_cache_retention",
         "session_id",
-        "guided_decoding_backend",  # belongs to guided decoding, which is refused
-        "guided_whitespace_pattern",
+        "guided_decoding_backend",  # there is one
         "stream_interval",  # how a stream is cut, not what it says
     }
 )
 
-_GRAMMARS = "structured output is not available"
 _TRUNCATION = "prompts are never cut; send at most the model's context"
 _MULTIMODAL = "this server takes and gives text only"
 
 _REFUSED_ANYWHERE = {
-    "structured_outputs": Refused(_GRAMMARS, ({},)),
-    "structural_tag": Refused(_GRAMMARS),
-    "guided_json": Refused(_GRAMMARS),
-    "guided_regex": Refused(_GRAMMARS),
-    "guided_choice": Refused(_GRAMMARS),
-    "guided_grammar": Refused(_GRAMMARS),
-    "guided_json_object": Refused(_GRAMMARS, (False,)),
+    "structural_tag": Refused("use structured_outputs with a grammar"),
     "truncate_prompt_tokens": Refused(_TRUNCATION),
     "truncation_side": Refused(_TRUNCATION),
     "logprob_token_ids": Refused("logprobs of chosen ids are not available", ([],)),
