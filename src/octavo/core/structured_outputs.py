@@ -39,6 +39,10 @@ class StructuredOutputsParams:
     """Objects of a schema have no properties that it does not name, where it says nothing else."""
     whitespace_pattern: str | None = None
     """What may stand between parts of JSON; None: a line break and twenty spaces at most."""
+    thought_end: str | None = None
+    """If set, the form begins after free text that ends so: what a model thinks before it answers."""
+    thought_start: str | None = None
+    """That text begins so, and may be missing; None: it has begun in the prompt. Only with `thought_end`."""
     structural_tag: str | None = None
     """Not supported."""
 
@@ -66,7 +70,14 @@ class StructuredOutputsParams:
         return next(name for name in FORMS if getattr(self, name) not in (None, False))
 
     def _check_types(self) -> None:
-        for name in ("json", "regex", "grammar", "whitespace_pattern"):
+        for name in (
+            "json",
+            "regex",
+            "grammar",
+            "whitespace_pattern",
+            "thought_end",
+            "thought_start",
+        ):
             value = getattr(self, name)
             if value is not None and not isinstance(value, str):
                 raise _invalid(f"{name} must be text", value)

@@ -10,25 +10,53 @@ from octavo.core.structured_outputs import StructuredOutputsParams
 WHITESPACE = r"\n? {0,20}"
 """Between the parts of JSON. Bounded: models that have nothing to say fill their answer with whitespace."""
 _ANY_OBJECT = '{"type": "object"}'
+_START = re.compile(r"^start\s*:", re.MULTILINE)
 _GBNF = re.compile(r"^\s*[\w-]+\s*::=", re.MULTILINE)
 
 
 def grammar_source(params: StructuredOutputsParams) -> str:
     """The source. What is wrong with it shows when it is compiled; ValueError for what cannot be brought into this form."""
-    from llguidance import LLMatcher, regex_to_lark
+    from llguidance import LLMatcher
 
-    if params.json is not None or params.json_object:
+    if params.thought_end is None and params.form in ("json", "json_object"):
         schema = json_schema(params)
         return LLMatcher.grammar_from_json_schema(schema, overrides=json_options(params))  # type: ignore[arg-type]
+    return LLMatcher.grammar_from_lark(_lark(params))
+
+
+def _lark(params: StructuredOutputsParams) -> str:
+    if params.grammar is not None:
+        lark = _as_lark(params.grammar)
+    else:
+        lark = f"start: {_body(params)}\n"
+    if params.thought_end is None:
+        return lark
+    end = _regex_text(params.thought_end)
+    begin = "" if params.thought_start is None else _regex_text(params.thought_start)
+    optional = "" if params.thought_start is None else "?"
+    return (
+        _START.sub("answer:", lark)
+        + f"\nstart: (thought space){optional} answer\n"
+        + f"thought[lazy]: /{begin}(?s:.*){end}/\n"
+        + "space: /[ \\n]{0,4}/\n"
+    )
+
+
+def _body(params: StructuredOutputsParams) -> str:
+    from llguidance import regex_to_lark
+
     if params.regex is not None:
         # \d and \w are those of ASCII, so that what matches here does so in every dialect.
-        return LLMatcher.grammar_from_lark(f"start: /{regex_to_lark(params.regex, 'dws')}/")
+        return f"/{regex_to_lark(params.regex, 'dws')}/"
     if params.choice is not None:
-        return LLMatcher.grammar_from_lark(
-            "start: " + " | ".join(lark_text(text) for text in params.choice)
-        )
-    assert params.grammar is not None
-    return LLMatcher.grammar_from_lark(_as_lark(params.grammar))
+        return " | ".join(lark_text(text) for text in params.choice)
+    schema = json.loads(json_schema(params))
+    return f"%json {json.dumps({**schema, 'x-guidance': json_options(params)})}"
+
+
+def _regex_text(text: str) -> str:
+    """A text as an expression between slashes."""
+    return re.escape(text).replace("/", "\\/")
 
 
 def json_schema(params: StructuredOutputsParams) -> str:

@@ -48,14 +48,12 @@ COMPLETION_FIELDS = KnownFields(
 CHAT_FIELDS = KnownFields(
     no_effect=_NO_EFFECT_ANYWHERE
     | {
-        "parallel_tool_calls",  # belongs to tool calls, which are refused
-        "include_reasoning",  # reasoning is not split from the content
         "prediction",  # a hint for speed
     },
     refused={
         **_REFUSED_ANYWHERE,
-        "functions": Refused("tool calls are not available", ([],)),
-        "function_call": Refused("tool calls are not available", ("none",)),
+        "functions": Refused("use tools", ([],)),
+        "function_call": Refused("use tool_choice", ("none",)),
         "modalities": Refused(_MULTIMODAL, (["text"],)),
         "audio": Refused(_MULTIMODAL),
         "verbosity": Refused("this model has no levels of verbosity", ("medium",)),

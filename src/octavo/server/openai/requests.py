@@ -148,6 +148,11 @@ class ChatRequest(TemplateBody, GenerationBody):
     echo: bool | None = None
     """Put the text of a final assistant message in front of the answer."""
     tool_choice: Literal["none", "auto", "required"] | dict[str, Any] | None = None
+    """Null: auto if there are tools."""
+    parallel_tool_calls: bool | None = None
+    """False: at most one call."""
+    include_reasoning: bool | None = None
+    """False: leave out what the model thinks before it answers."""
 
 
 class TokenizeCompletionRequest(RequestBody):
