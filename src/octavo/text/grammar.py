@@ -1,10 +1,12 @@
 """Grammars compiled with llguidance for one vocabulary: implements `core.grammar`."""
 
 import json
+import re
 import threading
 from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +27,7 @@ MAX_GRAMMARS = 256
 MAX_SOURCE_CHARS = 2**22
 """Characters of their sources together."""
 _MAX_MESSAGE_CHARS = 300
+_DEFINITION = re.compile(r"\s*while processing json-schema:///(#\S*)")
 
 
 class TokenMatcher:
@@ -128,6 +131,7 @@ class TokenGrammarCompiler:
     def _vocabulary(self) -> "LLTokenizer":
         with self._loading:
             if self._tokens is None:
+                _check_library()
                 self._tokens = _vocabulary_of(
                     self._load_tokenizer(), self._vocab_size, self._end_token_ids
                 )
@@ -158,8 +162,20 @@ class TokenGrammarCompiler:
                 return str(error)
             return LLMatcher.validate_grammar(source) or None
 
+        if (definition := _DEFINITION.search(message)) is not None:
+            return _mistake(params, message[: definition.start()], definition[1])
         schema = json.loads(json_schema(params))
         return _mistake(params, message, place_of(schema, error_of(schema) or message, error_of))
+
+
+def _check_library() -> None:
+    try:
+        import_module("llguidance")
+    except ImportError as error:
+        raise UnsupportedParameterError(
+            "structured_outputs needs the package llguidance: pip install 'octavo[grammars]'",
+            parameter="structured_outputs",
+        ) from error
 
 
 def _vocabulary_of(

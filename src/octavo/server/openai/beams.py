@@ -19,16 +19,16 @@ def beam_search_params(body: GenerationBody, max_tokens: int) -> BeamSearchParam
     """
     if not body.use_beam_search:
         return None
+    if (form := form_field(body)) is not None:
+        raise UnsupportedParameterError(
+            f"{form} is not supported with use_beam_search: beams follow no grammar", parameter=form
+        )
     for name in _REFUSED:
         value = getattr(body, name)
         if value:  # null, false, 0 and empty lists ask for nothing
             raise UnsupportedParameterError(
                 f"{name} is not supported with use_beam_search", parameter=name, value=value
             )
-    if (form := form_field(body)) is not None:
-        raise UnsupportedParameterError(
-            f"{form} is not supported with use_beam_search: beams follow no grammar", parameter=form
-        )
     if body.repetition_penalty not in (None, 1.0):
         raise UnsupportedParameterError(
             "repetition_penalty is not supported with use_beam_search",
