@@ -58,16 +58,25 @@ class AnswerPlan:
         if any(_is_special(mark, tokenizer) for mark in self.form.marks):
             changes["skip_special_tokens"] = False
         grammar = params.structured_outputs
-        if self.choice is not None and self.choice.must_call:
+        if self.choice is not None and self._binds(self.choice):
             assert self.form.tools is not None
             grammar = StructuredOutputsParams(
                 grammar=calls_grammar(
-                    self.choice.tools, self.form.tools, tokenizer, several=self.choice.several
+                    self.choice.tools,
+                    self.form.tools,
+                    tokenizer,
+                    several=self.choice.several,
+                    may_speak=not self.choice.must_call,
                 )
             )
         if grammar is not None:
             changes["structured_outputs"] = self._after_thoughts(grammar, tokenizer)
         return replace(params, **changes) if changes else params
+
+    def _binds(self, choice: ToolChoice) -> bool:
+        """Whether a grammar is needed. A format without a mark cannot tell a call from other JSON beforehand."""
+        has_mark = self.form.tools is not None and self.form.tools.start != ""
+        return choice.must_call or (has_mark and any(tool.strict for tool in choice.tools))
 
     def _after_thoughts(
         self, grammar: StructuredOutputsParams, tokenizer: Tokenizer

@@ -24,6 +24,8 @@ class Tool:
     name: str
     parameters: Mapping[str, Any]
     """The JSON schema of its arguments."""
+    strict: bool = False
+    """Whether its arguments must fit the schema also where the model may do as it likes."""
 
 
 def tools_of(given: Sequence[Mapping[str, Any]]) -> list[Tool]:
@@ -42,33 +44,61 @@ def tools_of(given: Sequence[Mapping[str, Any]]) -> list[Tool]:
             )
         if parameters is not None and not isinstance(parameters, Mapping):
             raise _invalid(f"tools[{i}].function.parameters must be a JSON schema", parameters)
-        tools.append(Tool(name, parameters or _ANY_ARGUMENTS))
+        tools.append(Tool(name, parameters or _ANY_ARGUMENTS, function.get("strict") is True))
     return tools
 
 
 def calls_grammar(
-    tools: Sequence[Tool], form: ToolFormat, tokenizer: Tokenizer, *, several: bool
+    tools: Sequence[Tool],
+    form: ToolFormat,
+    tokenizer: Tokenizer,
+    *,
+    several: bool,
+    may_speak: bool = False,
 ) -> str:
-    """A Lark grammar of an answer that consists of calls, as the model's family writes them. `start` is its root."""
-    start, end = (_literal(mark, tokenizer) for mark in (form.start, form.end))
-    around = (lark_text(form.list_open), lark_text(form.list_close))
-    call, separator = "body", lark_text(form.separators[:1] + " ")
+    """A Lark grammar of an answer that consists of calls, as the model's family writes them. `start` is its root.
+
+    `may_speak`: the answer may be text, or begin with it; then only the arguments of strict tools are bound.
+    The format must have a mark for that.
+    """
+    again = f"{{0,{MAX_CALLS - 1}}}"
+    mark, end = _literal(form.start, tokenizer), _literal(form.end, tokenizer)
+    more = ""
     if form.end:
-        call, separator = f'{start} "\\n" body "\\n" {end}', lark_text("\n")
-    calls = f"call ({separator} call){{0,{MAX_CALLS - 1}}}" if several else "call"
-    if form.list_open:
-        calls = f"{start} {around[0]} {calls} {around[1]}"
-    schema = {"anyOf": [_call_schema(tool, i, form) for i, tool in enumerate(tools)]}
-    schema["x-guidance"] = json_options(StructuredOutputsParams(json_object=True))  # type: ignore[assignment]
-    return f"start: {calls}\ncall: {call}\nbody: %json {json.dumps(schema)}\n"
+        tail = f'"\\n" body "\\n" {end}'
+        more = f'("\\n" {mark} tail){again}' if several else ""
+    else:
+        separator = lark_text(form.separators[:1] + " ")
+        tail = f"body ({separator} body){again}" if several else "body"
+        tail = f"{lark_text(form.list_open)} {tail} {lark_text(form.list_close)}"
+    lines = [f"start: {mark} tail {more}"]
+    if may_speak:
+        lines = [f"start: FREE | before tail {more}", "FREE: /(?s:.*)/", _before(form, mark)]
+    schemas = [
+        _call_schema(tool, i, form, any_arguments=may_speak and not tool.strict)
+        for i, tool in enumerate(tools)
+    ]
+    options = json_options(StructuredOutputsParams(json_object=True))
+    body = json.dumps({"anyOf": schemas, "x-guidance": options})
+    return "\n".join([*lines, f"tail: {tail}", f"body: %json {body}"])
 
 
-def _call_schema(tool: Tool, index: int, form: ToolFormat) -> dict[str, Any]:
+def _before(form: ToolFormat, mark: str) -> str:
+    """The rule of text that ends with the mark of a call."""
+    if mark == lark_text(form.start):
+        return f"before[suffix={mark}]: /(?s:.*)/"
+    return f"before: FREE? {mark}"
+
+
+def _call_schema(
+    tool: Tool, index: int, form: ToolFormat, *, any_arguments: bool
+) -> dict[str, Any]:
     key = form.arguments_key
+    parameters = _ANY_ARGUMENTS if any_arguments else tool.parameters
     place = f"#/anyOf/{index}/properties/{key}"
     return {
         "type": "object",
-        "properties": {"name": {"const": tool.name}, key: _moved(tool.parameters, place)},
+        "properties": {"name": {"const": tool.name}, key: _moved(parameters, place)},
         "required": ["name", key],
         "additionalProperties": False,
     }
