@@ -74,9 +74,10 @@ def run(engine: Engine) -> tuple[dict[tuple[str, int], list[int]], dict[str, Req
     """Tokens of each sequence, without the end token, and the ends."""
     tokens: dict[tuple[str, int], list[int]] = {}
     ends: dict[str, RequestEnd] = {}
-    deadline = time.monotonic() + 60
+    num_steps = 0
     while engine.has_work:
-        assert time.monotonic() < deadline
+        num_steps += 1
+        assert num_steps < 100_000
         outputs = engine.step()
         for output in outputs.sequences:
             known = tokens.setdefault((output.request_id, output.index), [])
@@ -124,7 +125,8 @@ def test_preemption_and_company_change_nothing(folder: Path) -> None:
     tokens, _ = run(short_of_pages)
     assert short_of_pages.stats.num_preemptions > 0
     assert tokens == expected
-    alone.close(), short_of_pages.close()
+    alone.close()
+    short_of_pages.close()
 
 
 def test_guessing_ahead_changes_nothing(folder: Path, tokenizer: Tokenizer) -> None:
@@ -140,7 +142,8 @@ def test_guessing_ahead_changes_nothing(folder: Path, tokenizer: Tokenizer) -> N
             answers.append(run(engine)[0])
         assert answers[0] == answers[1]
     assert guessing.stats.num_accepted_tokens > 0
-    plain.close(), guessing.close()
+    plain.close()
+    guessing.close()
 
 
 def test_masks_go_with_every_other_option(engine: Engine, tokenizer: Tokenizer) -> None:
@@ -214,9 +217,10 @@ def test_others_run_while_a_grammar_is_compiled(folder: Path, tokenizer: Tokeniz
     engine = slow_engine(folder, tokenizer, 0.5)
     engine.submit(submit("slow"))
     free = SamplingParams(max_tokens=5, ignore_eos=True)
+    for again in (submit("slow"), Submit("slow", token_id_array([5]).tobytes(), free, seed=1)):
+        with pytest.raises(UserError, match="unique"):
+            engine.submit(again)
     engine.submit(Submit("free", token_id_array([5]).tobytes(), free, seed=1))
-    with pytest.raises(UserError, match="unique"):
-        engine.submit(submit("slow"))
     _, ends = run(engine)
     assert list(ends) == ["free", "slow"] and ends["slow"].error is None
     engine.close()
@@ -228,9 +232,7 @@ def test_a_grammar_that_takes_too_long_is_refused(
     monkeypatch.setattr(grammars_module, "COMPILE_TIMEOUT_S", 0.05)
     engine = slow_engine(folder, tokenizer, 1.0)
     engine.submit(submit("slow"))
-    start = time.monotonic()
     _, ends = run(engine)
-    assert time.monotonic() - start < 0.9
     assert "not compiled after" in (ends["slow"].error or "")
     engine.close()
 

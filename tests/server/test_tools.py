@@ -115,13 +115,8 @@ def test_options_beside_calls(family: tuple[str, RunningServer], client: openai.
     assert cut["finish"] == "length" and ARGUMENTS.startswith(cut["tool_calls"][0][1])
     plain = both(client, "Just text <b>. ")
     assert plain["content"] == "Just text <b>. " and plain["finish"] == "stop"
-    logged = client.chat.completions.create(
-        model=MODEL_NAME,
-        messages=script(text),
-        tools=TOOLS,
-        logprobs=True,
-        stream=True,  # type: ignore[arg-type]
-    )
+    asked: dict[str, Any] = {"messages": script(text), "tools": TOOLS, "logprobs": True}
+    logged: Any = client.chat.completions.create(model=MODEL_NAME, **asked, stream=True)
     tokens = [
         t for c in logged if c.choices[0].logprobs for t in c.choices[0].logprobs.content or []
     ]

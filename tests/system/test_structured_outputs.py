@@ -141,6 +141,7 @@ def test_every_form_holds_whatever_is_drawn(
         "logprobs": True,
         "logit_bias": {"30": 5},
         "presence_penalty": 0.5,
+        "max_tokens": 50,
     }
     answer = client.chat.completions.create(
         **options("Hm?", **more, extra_body={**form, "min_p": 1e-4})
@@ -223,6 +224,13 @@ def test_large_schemas_do_not_stop_other_streams(client: openai.OpenAI) -> None:
             last = time.monotonic()
         assert all(answer.result().startswith('"value') for answer in compiling)
     assert max(gaps) < 5
+
+
+def test_tools_whose_schema_cannot_be_followed_are_refused(client: openai.OpenAI) -> None:
+    function = {"name": "f", "parameters": {"type": "object", "properties": {"a": {"not": {}}}}}
+    tools = [{"type": "function", "function": function}]
+    with pytest.raises(openai.BadRequestError, match=r"tools: .*not"):
+        client.chat.completions.create(**options("x", tools=tools, tool_choice="required"))
 
 
 def test_beams_follow_no_grammar(client: openai.OpenAI) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from octavo.checkpoints.locate import locate
 from octavo.config import QUANTIZATIONS, Backend, EngineConfig, ModelConfig
@@ -29,7 +29,9 @@ from octavo.progress import Progress, silent
 from octavo.remedies import resolve_or_advise
 from octavo.resolve import ModelFacts, ResolvedConfig
 from octavo.text.grammar import TokenGrammarCompiler
-from octavo.text.tokenizer import Tokenizer, load_tokenizer
+
+if TYPE_CHECKING:
+    from octavo.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,9 @@ def build_engine(
 def _grammar_compiler(model: Model, config: ModelConfig) -> TokenGrammarCompiler:
     """Compiles for the vocabulary of a model, whose tokenizer is only read when a request needs it."""
 
-    def load() -> Tokenizer:
+    def load() -> "Tokenizer":
+        from octavo.text.tokenizer import load_tokenizer  # late: most engines never need one
+
         return load_tokenizer(Path(config.tokenizer) if config.tokenizer else model.path)
 
     return TokenGrammarCompiler(

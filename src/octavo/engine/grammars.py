@@ -63,6 +63,15 @@ class Grammars:
         if params.structured_outputs is not None:
             self._compiler().compile(params.structured_outputs)
 
+    def check_new(self, request_id: str) -> None:
+        """Raise InvalidParameterError if a request with this id waits for its grammar."""
+        if request_id in self._pending:
+            raise InvalidParameterError(
+                f"request_id must be unique among open requests; given: {request_id}",
+                parameter="request_id",
+                value=request_id,
+            )
+
     def take(self, request: Request, add: Add) -> None:
         """Hand a request with a grammar to the scheduler: now if the grammar is known, else when it is compiled.
 
@@ -70,12 +79,6 @@ class Grammars:
         """
         params = request.params.structured_outputs
         assert params is not None
-        if request.request_id in self._pending:
-            raise InvalidParameterError(
-                f"request_id must be unique among open requests; given: {request.request_id}",
-                parameter="request_id",
-                value=request.request_id,
-            )
         compiler = self._compiler()
         known = compiler.find(params)
         if known is not None:

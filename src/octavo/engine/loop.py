@@ -77,6 +77,7 @@ class Engine:
         check_token_ids(prompt, self._vocab_size)
         max_logprobs = -1 if submit.is_beam else self._max_logprobs
         submit.params.verify(vocab_size=self._vocab_size, max_logprobs=max_logprobs)
+        self._grammars.check_new(submit.request_id)
         num_waiting = self._scheduler.num_waiting + self._grammars.num_pending
         if num_waiting >= self._max_num_queued_reqs:
             raise QueueFullError(

@@ -17,10 +17,11 @@ from octavo.core.structured_outputs import StructuredOutputsParams
 from octavo.errors import InvalidParameterError, UnsupportedParameterError, UserError
 from octavo.text.grammar_source import grammar_source, json_options, json_schema
 from octavo.text.schema_places import place_of
-from octavo.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
+
+    from octavo.text.tokenizer import Tokenizer  # late: most engines never need one
 
 MAX_GRAMMARS = 256
 """Compiled grammars that are remembered, the last used ones."""
@@ -64,7 +65,7 @@ class TokenGrammarCompiler:
 
     def __init__(
         self,
-        load_tokenizer: Callable[[], Tokenizer],
+        load_tokenizer: "Callable[[], Tokenizer]",
         *,
         vocab_size: int,
         end_token_ids: Iterable[int],
@@ -179,7 +180,7 @@ def _check_library() -> None:
 
 
 def _vocabulary_of(
-    tokenizer: Tokenizer, vocab_size: int, end_token_ids: list[int]
+    tokenizer: "Tokenizer", vocab_size: int, end_token_ids: list[int]
 ) -> "LLTokenizer":
     from llguidance import LLTokenizer
 
@@ -196,7 +197,7 @@ class _Vocabulary:
 
     is_tokenizer_wrapper = True
 
-    def __init__(self, tokenizer: Tokenizer, vocab_size: int, end_token_ids: list[int]) -> None:
+    def __init__(self, tokenizer: "Tokenizer", vocab_size: int, end_token_ids: list[int]) -> None:
         self._tokenizer = tokenizer
         self.eos_token_id = end_token_ids[0]
         self.bos_token_id = tokenizer.bos_token_id

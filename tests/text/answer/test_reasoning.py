@@ -4,9 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octavo.text.answer.parser import AnswerParser, answer_format
+from octavo.config import REASONING_PARSERS, TOOL_CALL_PARSERS
+from octavo.text.answer.parser import NO_PARSER, AnswerParser, answer_format
 from octavo.text.answer.parts import CallArguments, CallStart, Content, Part, Reasoning
 from octavo.text.answer.reasoning import REASONING_FORMATS, ReasoningSplitter, reasoning_format_of
+from octavo.text.answer.tool_formats import TOOL_FORMATS
 from support.parts import joined, pieces_of
 
 
@@ -64,6 +66,8 @@ def test_the_format_is_that_of_the_template() -> None:
     assert reasoning_format_of("... [/THINK] ...") is REASONING_FORMATS["mistral"]
     assert reasoning_format_of("...") is None
     chosen = answer_format("</think><tool_call>", "mistral", "none")
+    assert set(REASONING_PARSERS) == {*REASONING_FORMATS, NO_PARSER}
+    assert set(TOOL_CALL_PARSERS) == set(TOOL_FORMATS)
     assert chosen.reasoning is None and chosen.tools is not None and chosen.tools.name == "mistral"
 
 

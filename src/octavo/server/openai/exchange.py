@@ -22,7 +22,7 @@ from octavo.server.openai.logprobs import TokenNames
 from octavo.server.openai.prompts import check_not_empty
 from octavo.server.openai.requests import GenerationBody
 from octavo.server.openai.sampling import max_tokens_in_context
-from octavo.server.openai.structured_outputs import form_field, naming_field
+from octavo.server.openai.structured_outputs import grammar_field, naming_field
 from octavo.server.request_ids import request_id_of
 from octavo.server.serving import ServedModel, Serving
 from octavo.server.streaming import EventStream
@@ -85,7 +85,7 @@ class Exchange:
                     async for output in outputs:
                         yield output
             except UserError as error:
-                raise naming_field(error, form_field(self.body)) from error
+                raise naming_field(error, grammar_field(self.body)) from error
 
 
 class Answer(Protocol):

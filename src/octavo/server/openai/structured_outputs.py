@@ -4,7 +4,7 @@ from typing import Any
 
 from octavo.core.structured_outputs import StructuredOutputsParams
 from octavo.errors import InvalidParameterError, UnsupportedParameterError, UserError
-from octavo.server.openai.requests import GenerationBody, ResponseFormat
+from octavo.server.openai.requests import ChatRequest, GenerationBody, ResponseFormat
 
 _OWN_FIELD = "structured_outputs"
 _GUIDED = {
@@ -44,6 +44,12 @@ def structured_outputs(body: GenerationBody) -> StructuredOutputsParams | None:
 def form_field(body: GenerationBody) -> str | None:
     """The field that asks for a form, if one does."""
     return next(iter(_form_fields(body)), None)
+
+
+def grammar_field(body: GenerationBody) -> str | None:
+    """The field that a grammar comes from, if there is one."""
+    has_tools = isinstance(body, ChatRequest) and bool(body.tools)
+    return form_field(body) or ("tools" if has_tools else None)
 
 
 def naming_field(error: UserError, field: str | None) -> UserError:
