@@ -1,7 +1,7 @@
 """The engine: requests in, steps, outputs out. The same loop serves the engine process and `LLM`."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from octavo.core.events import (
     Event,
@@ -130,11 +130,11 @@ class Engine:
         plan = self._grammars.masked(self._scheduler.schedule())
         self._accounts.begin_step()
         result = self._grammars.checked(self._runner.run(plan))
-        events = [*refused, *self._scheduler.commit(plan, result)]
+        events = self._scheduler.commit(plan, result)
         seconds = time.perf_counter() - start
         self._stats.count_step(seconds)
         self._accounts.end_step(seconds)
-        return self.outputs(events)
+        return self.outputs(refused + events if refused else events)
 
     def use_idle_time(self) -> bool:
         """Prepare for what may come, for some milliseconds. False: there is nothing to prepare."""
@@ -166,9 +166,8 @@ class Engine:
         self._grammars.shutdown()
         self._runner.close()
 
-    def outputs(self, events: Iterable[Event]) -> StepOutputs:
+    def outputs(self, events: Sequence[Event]) -> StepOutputs:
         """What the front end is told of these events of the scheduler, each of which comes here once."""
-        events = list(events)
         self._grammars.follow(events)
         sequences: list[SequenceOutput] = []
         ends: list[RequestEnd] = []
