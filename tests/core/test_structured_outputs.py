@@ -14,7 +14,7 @@ def test_a_schema_is_kept_as_text_and_equal_ones_are_equal() -> None:
     assert one.json == '{"type": "object"}' and one.form == "json"
     assert {one: 1}[StructuredOutputsParams(json='{"type": "object"}')] == 1
     assert StructuredOutputsParams(json=True).json == "true"
-    assert StructuredOutputsParams(choice=["a", "b", "a"]).choice == ("a", "b")  # type: ignore[arg-type]
+    assert StructuredOutputsParams(choice=["a", "b", "a"]).choice == ("a", "b")
     assert StructuredOutputsParams(json_object=True, regex=None).form == "json_object"
 
 

@@ -1,7 +1,7 @@
 """What an answer must look like, as a user says it. Names are vLLM's."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +27,7 @@ class StructuredOutputsParams:
     """A JSON schema, as text or as an object; kept as text."""
     regex: str | None = None
     """The whole answer matches this (the syntax of Rust's regex crate)."""
-    choice: tuple[str, ...] | None = None
+    choice: Sequence[str] | None = None
     """The answer is one of these."""
     grammar: str | None = None
     """In Lark's syntax, beginning at `start`, or in GBNF, beginning at `root`."""
