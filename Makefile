@@ -92,7 +92,7 @@ $(STAMPS)/venv:
 	@mkdir -p $(STAMPS) && pwd -P > $@
 
 $(STAMPS)/octavo: $(STAMPS)/venv $(SOURCES)
-	$(BIN)/pip install --editable .
+	$(BIN)/pip install --editable ".[grammars]"
 	@touch $@
 
 $(STAMPS)/test $(STAMPS)/check: $(STAMPS)/%: $(STAMPS)/octavo tools/extra_requirements.py

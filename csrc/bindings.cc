@@ -52,8 +52,9 @@ void check_ids(const int32_t* ids, int64_t count, int32_t limit, const char* mes
 }
 
 void run(Plan& plan, Int32s tokens, Int32s sequences, Int32s tables, Int32s copies, Int32s rows,
-         Int32s draws, Int32s ids, Floats bias_values, OutInt32s out_tokens, OutFloats out_logprobs,
-         OutInt32s out_top_ids, OutFloats out_top_logprobs, std::optional<OutLogits> logits) {
+         Int32s draws, Int32s ids, Floats bias_values, Int32s masks, OutInt32s out_tokens,
+         OutFloats out_logprobs, OutInt32s out_top_ids, OutFloats out_top_logprobs,
+         std::optional<OutLogits> logits) {
   StepInput in;
   in.token_ids = tokens.data();
   in.num_tokens = static_cast<int32_t>(tokens.size());
@@ -76,6 +77,12 @@ void run(Plan& plan, Int32s tokens, Int32s sequences, Int32s tables, Int32s copi
   check_ids(in.ids, static_cast<int64_t>(ids.size()), plan.shape().vocab_size,
             "sampling refers to a token id out of the vocabulary");
   in.bias_values = bias_values.data();
+  in.masks = reinterpret_cast<const uint32_t*>(masks.data());
+  const int64_t num_masks =
+      static_cast<int64_t>(masks.size()) / mask_words(plan.shape().vocab_size);
+  for (int32_t i = 0; i < in.num_draws; ++i) {
+    require(in.draws[i].mask >= -1 && in.draws[i].mask < num_masks, "a draw's mask is missing");
+  }
   if (logits.has_value()) {
     require(static_cast<int64_t>(logits->shape(0)) == in.num_rows &&
                 static_cast<int64_t>(logits->shape(1)) == plan.shape().vocab_size,
@@ -207,7 +214,7 @@ void bind_plan(nb::module_& m) {
       .def("add_down", &Plan::add_down, "linear"_a, "bias"_a, "to_branch"_a)
       .def("set_head", &Plan::set_head, "linear"_a, "norm_weight"_a)
       .def("run", &run, "tokens"_a, "sequences"_a, "tables"_a, "copies"_a, "rows"_a, "draws"_a,
-           "ids"_a, "bias_values"_a, "out_tokens"_a, "out_logprobs"_a, "out_top_ids"_a,
+           "ids"_a, "bias_values"_a, "masks"_a, "out_tokens"_a, "out_logprobs"_a, "out_top_ids"_a,
            "out_top_logprobs"_a, "logits"_a.none())
       .def("read_page", &read_page, "block"_a, "page"_a,
            "Copies one block, all layers in one piece.")

@@ -15,6 +15,8 @@ MAX_PORT = 65535
 DTYPES = ("auto", "float32", "float", "bfloat16")
 QUANTIZATIONS = ("int8", "int4")
 KV_CACHE_DTYPES = ("auto", "float32", "bfloat16", "int8", "fp8", "fp8_e4m3")
+TOOL_CALL_PARSERS = ("hermes", "llama3_json", "mistral")
+REASONING_PARSERS = ("deepseek_r1", "qwen3", "mistral", "none")
 DEFAULT_MODEL = "smollm2"
 
 E = TypeVar("E", bound=Enum)
@@ -224,6 +226,10 @@ class ServerConfig:
     """Names that requests may use; empty: the name given to `serve`. The first is echoed in responses."""
     chat_template: str | None = None
     """A Jinja file or the template itself; None: the model's own."""
+    tool_call_parser: str | None = None
+    """How the model writes tool calls; None: as its chat template shows."""
+    reasoning_parser: str | None = None
+    """How the model marks its thoughts; None: as its chat template shows; none: they stay in the content."""
     trust_request_chat_template: bool = False
     """Take `chat_template` from requests. Templates are programs, if sandboxed ones."""
     strict_requests: bool = False
@@ -258,6 +264,10 @@ class ServerConfig:
                 f"slow_client_timeout must be above 0; given: {self.slow_client_timeout_s}"
             )
         _above("request_timeout", self.request_timeout_s, 0)
+        if self.tool_call_parser is not None:
+            _one_of("tool_call_parser", self.tool_call_parser, TOOL_CALL_PARSERS)
+        if self.reasoning_parser is not None:
+            _one_of("reasoning_parser", self.reasoning_parser, REASONING_PARSERS)
         _at_least("max_body_bytes", self.max_body_bytes, 1)
         _at_least("max_prompts_per_request", self.max_prompts_per_request, 1)
         _at_least("api_server_count", self.api_server_count, 1)

@@ -45,6 +45,7 @@ from octavo.offline.prompts import (
 )
 from octavo.outputs import BeamSearchOutput, Metric, NamedPrefixOutput, RequestOutput
 from octavo.resolve import GIB
+from octavo.text.answer.instructions import with_instructions
 from octavo.text.bad_words import with_bad_words
 from octavo.text.chat_template import ChatTemplate, load_chat_template
 from octavo.text.tokenizer import Tokenizer, load_tokenizer
@@ -192,6 +193,8 @@ class LLM:
         parsed: list[ParsedPrompt] = []
         for index, conversation in enumerate(conversations):
             with naming_prompt(index if is_list else None):
+                if tools and not template.knows_tools:
+                    conversation = with_instructions(conversation, tools)
                 text = template.render(
                     conversation,
                     add_generation_prompt=add_generation_prompt,

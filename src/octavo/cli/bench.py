@@ -12,6 +12,7 @@ from octavo.cli.benchmarks.replay import replay
 from octavo.cli.benchmarks.serve import serve
 from octavo.cli.benchmarks.sharing import sharing
 from octavo.cli.benchmarks.speculation import speculation
+from octavo.cli.benchmarks.structured import structured
 from octavo.cli.benchmarks.throughput import throughput
 
 bench_app = typer.Typer(help="Measure speed.", no_args_is_help=True)
@@ -24,6 +25,7 @@ bench_app.command()(replay)
 bench_app.command()(engine)
 bench_app.command()(sharing)
 bench_app.command()(speculation)
+bench_app.command()(structured)
 bench_app.command()(compare)
 bench_app.command()(baseline)
 

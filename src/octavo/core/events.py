@@ -58,6 +58,8 @@ class RequestEndEvent:
     error: str | None = None
     error_type: str | None = None
     """Name of the class in `octavo.errors`."""
+    error_parameter: str | None = None
+    """Which parameter a user's mistake is about."""
 
 
 Event: TypeAlias = (

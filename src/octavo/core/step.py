@@ -54,6 +54,7 @@ class Sampling:
             and not p.logit_bias
             and p.allowed_token_ids is None
             and not p.bad_words_token_ids
+            and p.structured_outputs is None
             and p.min_tokens == 0
         )
         object.__setattr__(self, "is_plain", is_plain)  # told once, asked in every step
@@ -176,6 +177,9 @@ class StepPlan:
     saves: tuple[StoredBlock, ...] = ()
     swap_ins: tuple[BlockSwap, ...] = ()
     loads: tuple[StoredBlock, ...] = ()
+    masks: Mapping[int, bytes] = field(default_factory=dict)
+    """By number of the draw, as in `StepResult`: which token ids it may give, those of a grammar. Little-endian words of
+    32 bits, ceil(V / 32) of them; bit i % 32 of word i // 32 is set for token id i. Draws without one: all."""
 
     @property
     def num_tokens(self) -> int:

@@ -1,7 +1,7 @@
 """The engine: requests in, steps, outputs out. The same loop serves the engine process and `LLM`."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -14,9 +14,11 @@ from octavo.core.events import (
     TokenEvent,
 )
 from octavo.core.request import Request
+from octavo.core.sampling_params import SamplingParams
 from octavo.core.scheduler import Scheduler
 from octavo.core.step import GrowingPool, Runner, TokenLogprobs
 from octavo.engine.deadlines import Deadlines
+from octavo.engine.grammars import IDLE_WAIT_S, Grammars
 from octavo.engine.kv_account import KvAccount, KvAccounts
 from octavo.engine.messages import (
     EngineStats,
@@ -59,6 +61,7 @@ class Engine:
         max_logprobs: int,
         max_num_queued_reqs: int,
         max_num_queued_tokens: int = NO_QUEUE_LIMIT,
+        grammars: Grammars | None = None,
     ) -> None:
         self._scheduler = scheduler
         self._runner = runner
@@ -68,6 +71,7 @@ class Engine:
         self._bounds = QueueBounds(max_num_queued_reqs, max_num_queued_tokens)
         self._deadlines = Deadlines()
         self._prefixes = PrefixDesk(scheduler.named_prefixes)
+        self._grammars = grammars or Grammars(None)
         self._stats = StatsCounter(scheduler, self._bounds)
         self._accounts = KvAccounts(scheduler)
         self._open: dict[str, int] = {}
@@ -76,7 +80,7 @@ class Engine:
     @property
     def has_work(self) -> bool:
         """Whether any request is open."""
-        return self._scheduler.has_work
+        return self._scheduler.has_work or self._grammars.num_pending > 0
 
     @property
     def stats(self) -> EngineStats:
@@ -92,33 +96,43 @@ class Engine:
         check_token_ids(prompt, self._vocab_size)
         max_logprobs = -1 if submit.is_beam else self._max_logprobs
         submit.params.verify(vocab_size=self._vocab_size, max_logprobs=max_logprobs)
+        self._grammars.check_new(submit.request_id)
         self._prefixes.check(submit)
         if submit.timeout_s is not None and submit.timeout_s <= 0:
             raise DeadlineExceededError("the time given to the request had passed when it came")
         if not submit.goes_on:
-            self._bounds.check(self._scheduler.num_waiting, len(prompt))
-        self._scheduler.add(
-            Request(
-                submit.request_id,
-                prompt,
-                submit.params,
-                submit.seed,
-                priority=submit.priority,
-                cache_salt=submit.cache_salt,
-                tenant=submit.tenant,
-            )
+            num_waiting = self._scheduler.num_waiting + self._grammars.num_pending
+            self._bounds.check(num_waiting, len(prompt))
+        request = Request(
+            submit.request_id,
+            prompt,
+            submit.params,
+            submit.seed,
+            priority=submit.priority,
+            cache_salt=submit.cache_salt,
+            tenant=submit.tenant,
         )
+
+        def add(request: Request) -> None:
+            self._scheduler.add(request)
+            if submit.wants_kv_usage:
+                self._accounts.open(request.request_id)
+
+        if submit.params.structured_outputs is None:
+            add(request)
+        else:
+            self._grammars.take(request, add)
         self._open[submit.request_id] = len(prompt)
         self._bounds.enter(submit.request_id, len(prompt))
         self._prefixes.enter(submit, prompt)
         if submit.timeout_s is not None:
             self._deadlines.add(submit.request_id, submit.timeout_s)
-        if submit.wants_kv_usage:
-            self._accounts.open(submit.request_id)
 
     def abort(self, request_ids: Iterable[str]) -> StepOutputs:
         """End these requests now. Ids of requests that have ended already are skipped."""
-        events = [event for name in request_ids for event in self._scheduler.abort(name)]
+        names = list(request_ids)
+        events: list[Event] = [end for name in names for end in self._grammars.end(name)]
+        events += [event for name in names for event in self._scheduler.abort(name)]
         return self.outputs(events)
 
     def abort_sequence(self, request_id: str, index: int) -> StepOutputs:
@@ -131,12 +145,16 @@ class Engine:
 
     def step(self) -> StepOutputs:
         """Compute one step. What the runner raises is not caught: the engine can only `fail` then."""
-        start = time.perf_counter()
+        wait_s = 0.0 if self._scheduler.has_work else IDLE_WAIT_S
+        events = self._grammars.admit(wait_s=wait_s)
+        events += self._end_overdue()
         self._prefixes.expire()
-        events = self._end_overdue()
-        plan = self._scheduler.schedule()
+        if not self._scheduler.has_work:
+            return self.outputs(events)
+        start = time.perf_counter()
+        plan = self._grammars.masked(self._scheduler.schedule())
         self._accounts.begin_step()
-        result = self._runner.run(plan)
+        result = self._grammars.checked(self._runner.run(plan))
         computed = time.perf_counter()
         events += self._scheduler.commit(plan, result)
         seconds = time.perf_counter() - start
@@ -195,14 +213,20 @@ class Engine:
             self._runner.run(plan)
         return plan is not None
 
+    def check_grammar(self, params: SamplingParams) -> None:
+        """Compile the grammar of these parameters now, if they have one. Raises the UserError that it is refused with."""
+        self._grammars.compile(params)
+
     def close(self) -> None:
         """Store what is left, then give back the runner's threads and memory."""
+        self._grammars.shutdown()
         while self.store_some():
             pass
         self._runner.close()
 
-    def outputs(self, events: Iterable[Event]) -> StepOutputs:
+    def outputs(self, events: Sequence[Event]) -> StepOutputs:
         """What the front end is told of these events of the scheduler, each of which comes here once."""
+        self._grammars.follow(events)
         sequences: list[SequenceOutput] = []
         ends: list[RequestEnd] = []
         prompt_logprobs: list[PromptLogprobs] = []
@@ -242,6 +266,7 @@ class Engine:
             error = DeadlineExceededError(
                 f"the request had not ended {timeout_s:.3g} s after it came to the engine, when its time was over"
             )
+            events += self._grammars.end(request_id, error)
             events += self._scheduler.fail(request_id, error)
             self._stats.count_timed_out()
         return events
@@ -300,4 +325,5 @@ def _request_end(event: RequestEndEvent, account: KvAccount | None) -> RequestEn
         kv_usage,
         event.error,
         event.error_type,
+        event.error_parameter,
     )

@@ -132,6 +132,7 @@ async def _wanted_messages(serving: Serving, model: ServedModel, fields: dict[st
         model,
         body.model_copy(update={"add_generation_prompt": begins}),
         add_special_tokens=bool(body.add_special_tokens),
+        may_call=True,
     )
     if strict:
         refuse_unknown(prompt.ignored_fields)

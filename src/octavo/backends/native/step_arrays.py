@@ -2,7 +2,7 @@
 
 import struct
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TypeAlias
@@ -16,20 +16,21 @@ from octavo.core.step import Sampling, SeqStep, StepPlan, StepResult, TokenLogpr
 _DRAW = struct.Struct("<Qiiii6f12i")
 """csrc/plan/step.h: Draw."""
 _ABSENT = (0, -1)
+_NO_MASK = -1
 _EMPTY = (0, 0)
 _ROW_WORDS = 6
 _SEQUENCE_WORDS = 4
 Ints: TypeAlias = NDArray[np.int32]
 _ERRORS = {
     1: "the logits are not finite (NaN or infinity)",
-    2: "no token is left to draw: allowed_token_ids, bad_words and logit_bias exclude all",
+    2: "no token is left to draw: allowed_token_ids, bad_words, min_tokens and the grammar exclude all",
 }
 
 
 def _pack_greedy() -> bytes:
     return _DRAW.pack(
         0, 0, 0, -1, 0, 0.0, 1.0, 0.0, 1.0, 0.0, 0.0,
-        *_EMPTY, *_EMPTY, *_ABSENT, *_EMPTY, *_EMPTY, 0, 0,
+        *_EMPTY, *_EMPTY, *_ABSENT, *_EMPTY, *_EMPTY, 0, _NO_MASK,
     )  # fmt: skip
 
 
@@ -63,6 +64,8 @@ class StepArrays:
     draws: bytearray = field(default_factory=bytearray)
     ids: "array[int]" = field(default_factory=lambda: array("i"))
     bias_values: "array[float]" = field(default_factory=lambda: array("f"))
+    masks: list[bytes] = field(default_factory=list)
+    """As in `StepPlan`, for the draws that have one."""
     num_top: int = 0
     """Alternatives that all logprobs of the step report together."""
     num_draws: int = 0
@@ -114,9 +117,9 @@ class StepArrays:
             if sampling[0].is_plain:
                 self.draws += _GREEDY if num_draws == 1 else _GREEDY * num_draws
             else:
-                self._add_draws(seq)
+                self._add_draws(seq, self.num_draws - num_draws, plan.masks)
 
-    def words(self) -> tuple[Ints, Ints, Ints, Ints, Ints, Ints, Ints, NDArray[np.float32]]:
+    def words(self) -> tuple[Ints, Ints, Ints, Ints, Ints, Ints, Ints, NDArray[np.float32], Ints]:
         """All arrays, as the native call takes them, without a copy."""
         return (
             self.tokens,
@@ -127,6 +130,7 @@ class StepArrays:
             _words(self.draws),
             _words(self.ids),
             np.array(self.bias_values, dtype=np.float32),
+            _words(b"".join(self.masks)),
         )
 
     def add_all_rows(self) -> None:
@@ -150,7 +154,7 @@ class StepArrays:
         for draw, row in enumerate(range(end_row - 1 - seq.num_drafts, end_row), self.num_draws):
             self.rows.extend((row, draw, 1, -1, 0, 0))
 
-    def _add_draws(self, seq: SeqStep) -> None:
+    def _add_draws(self, seq: SeqStep, draw: int, masks: Mapping[int, bytes]) -> None:
         params = seq.sampling[0].params
         history = seq.history[: seq.start] + seq.token_ids
         begin = self._add_ids(history)[0] if params.has_penalties else None
@@ -163,7 +167,9 @@ class StepArrays:
                 if begin is not None:
                     outputs = (begin, prompt_len, begin + prompt_len, known - prompt_len)
                 banned = (*sampling.suppressed_at(known - prompt_len), *words)
-                self._add_draw(sampling, known - prompt_len, outputs, banned)
+                mask = masks.get(draw)
+                self._add_draw(sampling, known - prompt_len, outputs, banned, mask)
+                draw += 1
 
     def _add_draw(
         self,
@@ -171,6 +177,7 @@ class StepArrays:
         output_index: int,
         history: tuple[int, int, int, int],
         banned: Iterable[int],
+        mask: bytes | None,
     ) -> None:
         p = sampling.params
         num_logprobs = -1 if p.logprobs is None else self.count_top(p.logprobs)
@@ -178,12 +185,16 @@ class StepArrays:
         self.num_top += max(0, num_logprobs)
         self.has_logprobs |= num_logprobs >= 0
         ids = self._shared.get(id(p)) or self._share_ids(p)
+        number = _NO_MASK
+        if mask is not None:
+            number = len(self.masks)
+            self.masks.append(mask)
         self.draws += _DRAW.pack(
             sampling.seed & 0xFFFF_FFFF_FFFF_FFFF, output_index,
             min(max(p.top_k, 0), self.vocab_size), num_logprobs, first_top,
             p.temperature, p.top_p, p.min_p,
             p.repetition_penalty, p.frequency_penalty, p.presence_penalty,
-            *history, *ids.allowed, *self._add_ids(banned), *ids.biased, ids.first_bias, 0,
+            *history, *ids.allowed, *self._add_ids(banned), *ids.biased, ids.first_bias, number,
         )  # fmt: skip
 
     def _share_ids(self, p: SamplingParams) -> _Ids:
@@ -210,7 +221,7 @@ def _banned_by_words(params: SamplingParams, history: "array[int]", known: int) 
     return banned
 
 
-def _words(buffer: "array[int] | bytearray") -> Ints:
+def _words(buffer: "array[int] | bytearray | bytes") -> Ints:
     """int32 words of a buffer; numpy refuses empty ones."""
     return np.frombuffer(buffer, dtype=np.int32) if buffer else _no_ints()
 

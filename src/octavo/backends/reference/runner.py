@@ -69,7 +69,9 @@ class ReferenceRunner:
             samples = iter(seq.samples)
             for _ in seq.draw_offsets:
                 row = next(rows)
-                tokens += [sample_token(row, next(samples)) for _ in seq.sampling]
+                for _ in seq.sampling:
+                    mask = plan.masks.get(len(tokens))
+                    tokens.append(sample_token(row, next(samples), mask))
         return StepResult.of(tokens, prompt_logprobs)
 
     def forward(self, plan: StepPlan) -> Array:

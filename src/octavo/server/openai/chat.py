@@ -3,9 +3,9 @@
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from octavo.errors import InvalidParameterError, UnsupportedParameterError
 from octavo.server.generation import arrival_time
 from octavo.server.json_body import read_json_object
+from octavo.server.openai.answer_plan import plan_answer, tool_choice_of
 from octavo.server.openai.cache_salt import cache_salt_of
 from octavo.server.openai.chat_answer import ChatAnswer
 from octavo.server.openai.chat_prompt import chat_prompt
@@ -32,12 +32,18 @@ def chat_routes(serving: Serving) -> APIRouter:
         strict = serving.config.strict_requests
         body, ignored = parse_request(ChatRequest, fields, CHAT_FIELDS, strict=strict)
         model.check_name(body.model)
-        check_tools(body)
+        choice = tool_choice_of(body)
         terms = terms_of(request, serving.config, arrived, timeout_s=body.timeout_s, user=body.user)
         params = chat_params(body, model.assets.sampling_defaults)
         prompt = await chat_prompt(
-            serving, model, body, add_special_tokens=bool(body.add_special_tokens)
+            serving,
+            model,
+            body,
+            add_special_tokens=bool(body.add_special_tokens),
+            may_call=choice is not None,
         )
+        plan = plan_answer(body, choice, prompt.template, serving.config, prompt.text)
+        params = plan.constrained(params, model.assets.tokenizer)
         if strict:
             refuse_unknown(prompt.ignored_fields)
         ignored += prompt.ignored_fields
@@ -62,22 +68,6 @@ def chat_routes(serving: Serving) -> APIRouter:
             headers=ignored_header(ignored),
         )
         echo = prompt.echo if body.echo else ""
-        return await send(exchange, ChatAnswer(exchange, body, echo), request)
+        return await send(exchange, ChatAnswer(exchange, body, plan, echo), request)
 
     return router
-
-
-def check_tools(body: ChatRequest) -> None:
-    """Raise for tool calls that would have to be made. Tools that may not be called only reach the template."""
-    choice = body.tool_choice
-    if body.tools:
-        if choice != "none":
-            raise UnsupportedParameterError(
-                "tools are only supported with tool_choice none: calls are not available",
-                parameter="tools" if choice is None else "tool_choice",
-                value=choice,
-            )
-    elif choice not in (None, "none"):
-        raise InvalidParameterError(
-            "tool_choice needs tools", parameter="tool_choice", value=choice
-        )

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from octavo.config import SchedulingPolicy
 from octavo.core.sampling_params import SamplingParams
-from octavo.errors import InvalidParameterError
+from octavo.errors import InvalidParameterError, UserError
 from octavo.server.best_of import best_of
 from octavo.server.disconnect import run_while_connected
 from octavo.server.generation import GenerationRequest, Output, Prompt
@@ -22,6 +22,7 @@ from octavo.server.openai.logprobs import TokenNames
 from octavo.server.openai.prompts import check_not_empty
 from octavo.server.openai.requests import GenerationBody
 from octavo.server.openai.sampling import max_tokens_in_context
+from octavo.server.openai.structured_outputs import grammar_field, naming_field
 from octavo.server.request_ids import request_id_of
 from octavo.server.serving import ServedModel, Serving
 from octavo.server.streaming import EventStream
@@ -80,9 +81,12 @@ class Exchange:
         if request.num_samples > request.n:
             produced = best_of(produced, request.n, request.num_samples)
         with self.serving.open_request(request, type(self.body).__name__):
-            async with contextlib.aclosing(produced) as outputs:
-                async for output in outputs:
-                    yield output
+            try:
+                async with contextlib.aclosing(produced) as outputs:
+                    async for output in outputs:
+                        yield output
+            except UserError as error:
+                raise naming_field(error, grammar_field(self.body)) from error
 
 
 class Answer(Protocol):

@@ -26,6 +26,7 @@ PromptInput = Annotated[
     ),
 ]
 TokenIdsInput = Annotated[Any, WithJsonSchema(_INTEGERS)]
+SchemaInput = Annotated[Any, WithJsonSchema({"anyOf": [{"type": "object"}, {"type": "string"}]})]
 StopInput = Annotated[Any, WithJsonSchema({"anyOf": [{"type": "string"}, _STRINGS]})]
 
 
@@ -43,10 +44,20 @@ class StreamOptions(NestedBody):
     """Padding against traffic analysis. Nothing is padded here."""
 
 
+class JsonSchemaFormat(NestedBody):
+    """The schema of an answer. It is always followed to the letter, whatever `strict` says."""
+
+    name: str | None = None
+    description: str | None = None
+    json_schema: SchemaInput = Field(default=None, alias="schema")
+    strict: bool | None = None
+
+
 class ResponseFormat(NestedBody):
-    """Only `text` is available."""
+    """text, json_object or json_schema."""
 
     type: str
+    json_schema: JsonSchemaFormat | None = None
 
 
 class GenerationBody(RequestBody):
@@ -56,6 +67,14 @@ class GenerationBody(RequestBody):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     response_format: ResponseFormat | None = None
+    structured_outputs: dict[str, Any] | None = None
+    """One of json, regex, choice, grammar and json_object, as in vLLM; the guided fields are its older names."""
+    guided_json: SchemaInput = None
+    guided_json_object: bool | None = None
+    guided_regex: str | None = None
+    guided_choice: list[str] | None = None
+    guided_grammar: str | None = None
+    guided_whitespace_pattern: str | None = None
 
     n: Int | None = None
     best_of: Int | None = None
@@ -136,6 +155,11 @@ class ChatRequest(TemplateBody, GenerationBody):
     echo: bool | None = None
     """Put the text of a final assistant message in front of the answer."""
     tool_choice: Literal["none", "auto", "required"] | dict[str, Any] | None = None
+    """Null: auto if there are tools."""
+    parallel_tool_calls: bool | None = None
+    """False: at most one call."""
+    include_reasoning: bool | None = None
+    """False: leave out what the model thinks before it answers."""
 
 
 class TokenizeCompletionRequest(RequestBody):
