@@ -8,6 +8,8 @@ from starlette.middleware.cors import CORSMiddleware
 
 from octavo.config import SchedulingPolicy, ServerConfig
 from octavo.engine.client import EngineClient
+from octavo.server.anthropic.messages import messages_routes
+from octavo.server.anthropic.requests import CountTokensRequest, MessagesRequest
 from octavo.server.health import health_routes, octavo_version
 from octavo.server.http_errors import install_error_handlers
 from octavo.server.openai.chat import chat_routes
@@ -52,7 +54,14 @@ def build_app(
     )
     app.state.serving = serving
     install_error_handlers(app)
-    for routes in (health_routes, model_routes, completion_routes, chat_routes, tokenize_routes):
+    for routes in (
+        health_routes,
+        model_routes,
+        completion_routes,
+        chat_routes,
+        messages_routes,
+        tokenize_routes,
+    ):
         app.include_router(routes(serving))
     if config.allowed_origins:
         app.add_middleware(
@@ -72,6 +81,8 @@ def build_app(
             TokenizeCompletionRequest,
             TokenizeChatRequest,
             DetokenizeRequest,
+            MessagesRequest,
+            CountTokensRequest,
         ],
     )
     return app

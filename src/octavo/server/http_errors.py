@@ -1,9 +1,9 @@
 """Errors as HTTP: `octavo.errors` becomes a status and a body of OpenAI's shape. Nothing else decides a status."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 from fastapi import FastAPI, Request
@@ -69,11 +69,9 @@ def error_object(error: Exception) -> dict[str, Any]:
         param = error.param
     elif isinstance(error, UserError):
         param = error.parameter
-    # What is not one of ours may hold paths or data: its text goes to the log, not to the client.
-    message = str(error) if isinstance(error, OctavoError) else "Internal server error"
     return {
         "error": {
-            "message": _shorten(message),
+            "message": message_of(error),
             "type": _TYPES.get(status, "Error"),
             "param": None if param is None else _shorten(param),
             "code": status,
@@ -81,7 +79,22 @@ def error_object(error: Exception) -> dict[str, Any]:
     }
 
 
-def error_response(error: Exception) -> Response:
+ErrorShape: TypeAlias = Callable[[Exception], dict[str, Any]]
+"""What a protocol says of an error: the JSON object of the body."""
+
+
+def answer_errors_as(request: Request, shape: ErrorShape) -> None:
+    """Let the errors of this request have the shape of another protocol than OpenAI's."""
+    request.state.error_shape = shape
+
+
+def message_of(error: Exception) -> str:
+    """What the client may read of an error, cut to a length that can be sent."""
+    # What is not one of ours may hold paths or data: its text goes to the log, not to the client.
+    return _shorten(str(error)) if isinstance(error, OctavoError) else "Internal server error"
+
+
+def error_response(error: Exception, shape: ErrorShape = error_object) -> Response:
     """The whole answer for `error`."""
     status = status_of(error)
     headers: dict[str, str] = {}
@@ -90,7 +103,7 @@ def error_response(error: Exception) -> Response:
         headers, extra = error.headers, error.extra
     elif isinstance(error, QueueFullError):
         headers = {"retry-after": "1"}
-    body = msgspec.json.encode({**error_object(error), **extra})
+    body = msgspec.json.encode({**shape(error), **extra})
     return Response(body, status, headers, media_type="application/json")
 
 
@@ -107,10 +120,10 @@ def raw_response(error: HttpError) -> bytes:
 def install_error_handlers(app: FastAPI) -> None:
     """Make every error of `app`, its own or the framework's, an answer of that one shape."""
 
-    async def known(_: Request, error: Exception) -> Response:
+    async def known(request: Request, error: Exception) -> Response:
         if status_of(error) == 500:
             _LOGGER.error("request failed: %s", error)
-        return error_response(error)
+        return error_response(error, _shape_for(request))
 
     async def framework(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
@@ -120,13 +133,18 @@ def install_error_handlers(app: FastAPI) -> None:
     async def gone(_: Request, __: Exception) -> Response:
         return Response(status_code=499)  # nobody reads it; the log of a proxy may
 
-    async def unexpected(_: Request, error: Exception) -> Response:
-        return error_response(error)  # the server logs the traceback
+    async def unexpected(request: Request, error: Exception) -> Response:
+        return error_response(error, _shape_for(request))  # the server logs the traceback
 
     app.add_exception_handler(OctavoError, known)
     app.add_exception_handler(HTTPException, framework)
     app.add_exception_handler(ClientDisconnect, gone)
     app.add_exception_handler(Exception, unexpected)
+
+
+def _shape_for(request: Request) -> ErrorShape:
+    shape: ErrorShape = getattr(request.state, "error_shape", error_object)
+    return shape
 
 
 def _shorten(message: str) -> str:

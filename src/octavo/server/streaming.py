@@ -1,7 +1,8 @@
 """Server-sent events: frames to a client, and what happens when something fails in the middle."""
 
 import contextlib
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
+from dataclasses import dataclass
 
 import msgspec
 from starlette.requests import ClientDisconnect
@@ -18,6 +19,24 @@ _LARGE_FRAME_BYTES = 16 * 1024
 So nothing counts as delivered to a reader who has gone to sleep."""
 
 
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """The last bytes of a protocol's streams."""
+
+    done: bytes
+    """Of one that has said everything."""
+    failed: Callable[[Exception], bytes]
+    """Of one that has failed in the middle."""
+
+
+def error_event(error: Exception) -> bytes:
+    """OpenAI's frame that says that a stream has failed."""
+    return b"data: " + msgspec.json.encode(error_object(error)) + b"\n\n"
+
+
+OPENAI_ENDING = Ending(DONE, lambda error: error_event(error) + DONE)
+
+
 class EventStream(Response):
     """A response whose frames are made while it is sent.
 
@@ -27,8 +46,14 @@ class EventStream(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, frames: AsyncGenerator[bytes, None], headers: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        frames: AsyncGenerator[bytes, None],
+        headers: Mapping[str, str],
+        ending: Ending = OPENAI_ENDING,
+    ) -> None:
         self._frames = frames
+        self._ending = ending
         self.status_code = 200
         self.background = None
         self.init_headers({**headers, "cache-control": "no-cache", "x-accel-buffering": "no"})
@@ -57,11 +82,11 @@ class EventStream(Response):
         except Exception as error:
             if not started:
                 raise
-            await send(_body(error_event(error) + DONE))
+            await send(_body(self._ending.failed(error)))
             if not isinstance(error, OctavoError):
                 raise  # our own mistake: the server logs it and closes the connection
         else:
-            await send(_body(DONE))
+            await send(_body(self._ending.done))
         await send(_body(b"", more=False))
 
     def _start(self) -> Message:
@@ -70,11 +95,6 @@ class EventStream(Response):
             "status": self.status_code,
             "headers": self.raw_headers,
         }
-
-
-def error_event(error: Exception) -> bytes:
-    """The frame that says that a stream has failed."""
-    return b"data: " + msgspec.json.encode(error_object(error)) + b"\n\n"
 
 
 def _body(data: bytes, *, more: bool = True) -> Message:

@@ -24,7 +24,7 @@ from octavo.server.openai.requests import GenerationBody
 from octavo.server.openai.sampling import max_tokens_in_context
 from octavo.server.request_ids import request_id_of
 from octavo.server.serving import ServedModel, Serving
-from octavo.server.streaming import EventStream
+from octavo.server.streaming import OPENAI_ENDING, Ending, EventStream
 from octavo.text.bad_words import with_bad_words
 
 
@@ -92,14 +92,16 @@ class Answer(Protocol):
         ...
 
     def frames(self) -> AsyncGenerator[bytes, None]:
-        """The events of the stream, without the last `[DONE]`."""
+        """The events of the stream, without its `Ending`."""
         ...
 
 
-async def send(exchange: Exchange, answer: Answer, http_request: Request) -> Response:
+async def send(
+    exchange: Exchange, answer: Answer, http_request: Request, ending: Ending = OPENAI_ENDING
+) -> Response:
     """Make the answer in the form that was asked for, for as long as the client is there."""
     if exchange.body.stream:
-        return EventStream(answer.frames(), exchange.headers)
+        return EventStream(answer.frames(), exchange.headers, ending)
     data = await run_while_connected(lambda _: answer.whole(), http_request.receive)
     return Response(data, headers=dict(exchange.headers), media_type="application/json")
 
