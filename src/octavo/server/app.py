@@ -23,6 +23,8 @@ from octavo.server.openai.requests import (
     TokenizeChatRequest,
     TokenizeCompletionRequest,
 )
+from octavo.server.openai.responses.request import ResponsesRequest
+from octavo.server.openai.responses.routes import responses_routes
 from octavo.server.openapi import describe
 from octavo.server.request_ids import HEADER, RequestIds
 from octavo.server.serving import Serving
@@ -59,6 +61,7 @@ def build_app(
         model_routes,
         completion_routes,
         chat_routes,
+        responses_routes,
         messages_routes,
         tokenize_routes,
     ):
@@ -81,6 +84,7 @@ def build_app(
             TokenizeCompletionRequest,
             TokenizeChatRequest,
             DetokenizeRequest,
+            ResponsesRequest,
             MessagesRequest,
             CountTokensRequest,
         ],
