@@ -21,18 +21,13 @@ from octavo.core.admission import (
 from octavo.core.block_pool import IntegrityError
 from octavo.core.block_tables import BlockTables
 from octavo.core.budget import share_budget
-from octavo.core.events import (
-    Event,
-    PromptEvent,
-    PromptLogprobsEvent,
-    RequestEndEvent,
-    SequenceEndEvent,
-    TokenEvent,
-)
+from octavo.core.events import Event, SequenceEndEvent
+from octavo.core.open_requests import OpenRequests
 from octavo.core.preemption import give_up_blocks, victims_of_growth, victims_of_priority
 from octavo.core.prefix_reuse import PrefixReuse
+from octavo.core.receiver import Receiver
 from octavo.core.request import FinishReason, Request, StopRule
-from octavo.core.sequence import RankedSequences, Sequence, SequenceStatus
+from octavo.core.sequence import Sequence, SequenceStatus
 from octavo.core.speculation import SpeculationCounts, Speculator
 from octavo.core.steady import SteadyDecode, find_steady
 from octavo.core.step import (
@@ -42,14 +37,12 @@ from octavo.core.step import (
     SeqStep,
     StepPlan,
     StepResult,
-    TokenLogprobs,
     maker,
 )
 from octavo.core.usage import KvUsage
-from octavo.errors import InvalidParameterError, RequestFailedError
+from octavo.errors import InvalidParameterError
 
 _seq_step = maker(SeqStep)
-_token_event = maker(TokenEvent)
 
 
 class Scheduler:
@@ -80,10 +73,10 @@ class Scheduler:
         self._end_token_ids = end_token_ids
         self._speculator = None if speculation is None else Speculator(speculation)
         self._is_simple = policy is SchedulingPolicy.FCFS and not (speculation or prefix_caching)
-        self._requests: dict[str, Request] = {}
-        self._sequences: dict[SeqId, Sequence] = {}
-        self._waiting = RankedSequences()
-        self._running = RankedSequences()
+        self._open = OpenRequests(tables, self._prefixes, self._speculator)
+        self._receiver = Receiver(self._open, tables, self._prefixes, self._speculator)
+        self._requests = self._open.requests
+        self._waiting, self._running = self._open.waiting, self._open.running
         self._num_arrivals = 0
         self._next_seq_id: SeqId = 0
         self._num_steps = 0
@@ -151,14 +144,12 @@ class Scheduler:
         self._prefixes.open(request)
         self._num_arrivals += 1
         self._next_seq_id += len(request.sequences)
-        self._requests[request.request_id] = request
-        self._sequences.update((sequence.seq_id, sequence) for sequence in request.sequences)
-        self._waiting.add(request.sequences[0])
+        self._open.add(request)
 
     def abort(self, request_id: str) -> list[Event]:
         """End a request now, also between `schedule` and `commit`. Unknown ids belong to ended requests: []."""
         request = self._requests.get(request_id)
-        return [] if request is None else self._end_early(request, FinishReason.ABORT)
+        return [] if request is None else self._open.end_early(request, FinishReason.ABORT)
 
     def abort_sequence(self, request_id: str, index: int) -> list[Event]:
         """End one sequence that has begun to generate, as `abort` does; the last to end ends the request.
@@ -171,10 +162,10 @@ class Scheduler:
         sequence = request.sequences[index]
         if sequence.status is SequenceStatus.FINISHED or sequence.num_outputs == 0:
             return []
-        self._finish(sequence)
+        self._open.finish(sequence)
         events: list[Event] = [SequenceEndEvent(request_id, index, FinishReason.ABORT)]
         if request.is_finished:
-            events.append(self._close(request))
+            events.append(self._open.close(request))
         return events
 
     def schedule(self) -> StepPlan:
@@ -212,31 +203,7 @@ class Scheduler:
     def commit(self, plan: StepPlan, result: StepResult) -> list[Event]:
         """Take over what a runner made of the last plan. Rows of requests that ended meanwhile are ignored."""
         assert plan.step_id == self._num_steps, f"step {plan.step_id} is not the last scheduled"
-        events: list[Event] = []
-        is_plain = not (result.errors or result.logprobs)
-        first = last = 0
-        for step in plan.seqs:
-            first, last = last, last + len(step.sampling) * (step.num_drafts + 1)
-            sequence = self._sequences.get(step.seq_id)
-            if sequence is None:
-                continue
-            sequence.num_computed = step.start + len(step.token_ids) - step.num_drafts
-            if step.num_prompt_logprobs is not None:
-                known = self._requests[sequence.request_id].prompt_logprobs
-                assert known is not None, f"{sequence.request_id} did not ask for prompt logprobs"
-                known.extend(result.prompt_logprobs[step.seq_id])
-            if is_plain and last == first + 1 and step.start >= sequence.prompt_len:  # nearly all
-                if sequence.num_computed % self._tables.block_size == 0:
-                    self._prefixes.publish(sequence)
-                request = self._requests[sequence.request_id]
-                self._append(sequence, request, result.token_ids[first], None, events)
-            elif last > first:
-                self._receive(sequence, step, result, first, events)
-            else:
-                self._prefixes.publish(sequence)
-        num_tokens = len(result.token_ids)
-        assert last == num_tokens, f"{num_tokens} tokens for {last} samples"
-        return events
+        return self._receiver.take_over(plan, result)
 
     def steady_decode(self) -> SteadyDecode | None:
         """The coming steps, if the next holds no decision; for simulations without end tokens. Between steps."""
@@ -250,19 +217,7 @@ class Scheduler:
 
     def check_integrity(self) -> None:
         """Raise IntegrityError unless queues, tables and pool agree. Between steps; O(N)."""
-        self._tables.check_integrity()
-        queues = ((self._running, SequenceStatus.RUNNING), (self._waiting, SequenceStatus.WAITING))
-        for queue, status in queues:
-            if [s.rank for s in queue] != sorted(s.rank for s in queue):
-                raise IntegrityError(f"{status.value} sequences are not in order of rank")
-        queued = {s.seq_id: status for queue, status in queues for s in queue}
-        for sequence in self._sequences.values():
-            if queued.pop(sequence.seq_id, SequenceStatus.FOLLOWING) is not sequence.status:
-                raise IntegrityError(f"sequence {sequence.seq_id} is not where its status says")
-            if self._tables.num_tokens(sequence.seq_id) != sequence.num_computed:
-                raise IntegrityError(f"sequence {sequence.seq_id}: its table holds another length")
-        if queued:
-            raise IntegrityError(f"sequences {sorted(queued)} are queued, but not open")
+        self._open.check_integrity()
         if sum(s.num_seats for s in self._running) > self._limits.max_num_seqs:
             raise IntegrityError("more sequences run than there are seats")
 
@@ -305,7 +260,7 @@ class Scheduler:
             self._waiting.remove(candidate)
             self._prefixes.enter(candidate, request, match)
             request.num_recomputed_tokens += max(0, candidate.num_lost - candidate.num_computed)
-            self._run(candidate)
+            self._open.run(candidate)
             demand.add(candidate)
         return demand
 
@@ -328,10 +283,6 @@ class Scheduler:
         self._waiting.add(victim)
         self._requests[victim.request_id].num_preemptions += 1
         self._num_preemptions += 1
-
-    def _run(self, sequence: Sequence) -> None:
-        sequence.status = SequenceStatus.RUNNING
-        self._running.add(sequence)
 
     def _guess(
         self, shares: list[tuple[Sequence, int]], demand: Demand
@@ -367,133 +318,4 @@ class Scheduler:
             known,
             request.params.prompt_logprobs if targets else None,
             targets,
-        )
-
-    # commit
-
-    def _receive(
-        self, sequence: Sequence, step: SeqStep, result: StepResult, first: int, events: list[Event]
-    ) -> None:
-        """Give the tokens that a step drew, from draw `first` on, to their sequences."""
-        request = self._requests[sequence.request_id]
-        if result.errors:
-            for draw in range(first, first + len(step.sampling)):
-                if draw in result.errors:
-                    events += self._fail(request, result.errors[draw])
-                    return
-        self._prefixes.publish(sequence)
-        if sequence.num_outputs == 0:
-            events.append(PromptEvent(request.request_id, request.num_cached_tokens or 0))
-        if request.prompt_logprobs is not None:
-            values = tuple(request.prompt_logprobs)
-            request.prompt_logprobs = None
-            events.append(PromptLogprobsEvent(request.request_id, values))
-        if step.num_drafts:
-            self._accept(sequence, step, result, first, events)
-            return
-        if sequence.num_seats > 1:
-            self._fork(sequence, request)
-        for draw, sampling in enumerate(step.sampling, first):
-            receiver = self._sequences[sampling.seq_id]
-            logprobs = result.logprobs.get(draw)
-            self._append(receiver, request, result.token_ids[draw], logprobs, events)
-
-    def _accept(
-        self, sequence: Sequence, step: SeqStep, result: StepResult, first: int, events: list[Event]
-    ) -> None:
-        """Take the tokens drawn after guesses that were right, and the one that shows the first to be wrong."""
-        assert self._speculator is not None
-        request = self._requests[sequence.request_id]
-        guess = step.token_ids[-step.num_drafts :]
-        num_right = 0
-        while sequence.status is SequenceStatus.RUNNING:
-            draw = first + num_right
-            if draw in result.errors:
-                events += self._fail(request, result.errors[draw])
-                break
-            token_id, logprobs = result.token_ids[draw], result.logprobs.get(draw)
-            self._append(sequence, request, token_id, logprobs, events)
-            if num_right == len(guess) or token_id != guess[num_right]:
-                break
-            num_right += 1
-        self._speculator.learn(step.seq_id, len(guess), num_right)
-        if sequence.status is SequenceStatus.RUNNING:
-            sequence.num_computed += num_right
-            self._tables.shrink(step.seq_id, sequence.num_computed)
-            self._prefixes.publish(sequence)
-
-    def _fork(self, first: Sequence, request: Request) -> None:
-        """The prompt is computed: from here on each sequence of the request is scheduled for itself."""
-        first.num_seats = 1
-        first.sampling = first.sampling[:1]
-        for follower in request.sequences[1:]:
-            self._tables.fork(first.seq_id, follower.seq_id)
-            follower.num_computed = first.num_computed
-            self._prefixes.fork(first, follower)
-            self._run(follower)
-
-    def _append(
-        self,
-        sequence: Sequence,
-        request: Request,
-        token_id: int,
-        logprobs: TokenLogprobs | None,
-        events: list[Event],
-    ) -> None:
-        sequence.append(token_id)
-        rule = request.stop_rule
-        num_outputs = len(sequence.token_ids) - sequence.prompt_len
-        finish_reason, stop_reason = rule.finish_after(token_id, num_outputs - 1)
-        index = sequence.rank.sample_index
-        events.append(
-            _token_event(
-                (request.request_id, index, token_id, logprobs, finish_reason, stop_reason)
-            )
-        )
-        if finish_reason is not None:
-            self._finish(sequence)
-            if request.is_finished:
-                events.append(self._close(request))
-
-    def _fail(self, request: Request, error: str) -> list[Event]:
-        for sequence in request.sequences:
-            self._prefixes.discard(sequence)
-        return self._end_early(request, FinishReason.ERROR, error=error)
-
-    def _end_early(
-        self, request: Request, reason: FinishReason, *, error: str | None = None
-    ) -> list[Event]:
-        events: list[Event] = []
-        for sequence in request.sequences:
-            if sequence.status is not SequenceStatus.FINISHED:
-                self._finish(sequence)
-                events.append(
-                    SequenceEndEvent(request.request_id, sequence.rank.sample_index, reason)
-                )
-        events.append(self._close(request, error))
-        return events
-
-    def _finish(self, sequence: Sequence) -> None:
-        """Free what a sequence holds, wherever it is in its life."""
-        if sequence.status is SequenceStatus.RUNNING:
-            self._prefixes.leave(sequence)
-            self._running.remove(sequence)
-        elif sequence.status is SequenceStatus.WAITING:
-            self._waiting.remove(sequence)
-        self._tables.free(sequence.seq_id)
-        if self._speculator is not None:
-            self._speculator.forget(sequence.seq_id)
-        del self._sequences[sequence.seq_id]
-        sequence.status = SequenceStatus.FINISHED
-
-    def _close(self, request: Request, error: str | None = None) -> RequestEndEvent:
-        del self._requests[request.request_id]
-        return RequestEndEvent(
-            request.request_id,
-            request.prompt_len,
-            request.num_cached_tokens or 0,
-            request.num_preemptions,
-            request.num_recomputed_tokens,
-            error,
-            RequestFailedError.__name__ if error is not None else None,
         )
