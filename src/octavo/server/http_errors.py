@@ -1,9 +1,10 @@
-"""Errors as HTTP: `octavo.errors` becomes a status and a body of OpenAI's shape. Nothing else decides a status."""
+"""Errors as HTTP: `octavo.errors` becomes a status and a body. Each family of APIs has a shape for them; OpenAI's is here."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
+from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 from fastapi import FastAPI, Request
@@ -20,6 +21,7 @@ _MAX_MESSAGE_LEN = 2000
 
 _TYPES = {
     400: "BadRequestError",
+    401: "UnauthorizedError",
     404: "NotFoundError",
     405: "MethodNotAllowedError",
     408: "RequestTimeoutError",
@@ -79,31 +81,47 @@ def error_object(error: Exception) -> dict[str, Any]:
     }
 
 
-ErrorShape: TypeAlias = Callable[[Exception], dict[str, Any]]
-"""What a protocol says of an error: the JSON object of the body."""
-
-
-def answer_errors_as(request: Request, shape: ErrorShape) -> None:
-    """Let the errors of this request have the shape of another protocol than OpenAI's."""
-    request.state.error_shape = shape
-
-
 def message_of(error: Exception) -> str:
-    """What the client may read of an error, cut to a length that can be sent."""
-    # What is not one of ours may hold paths or data: its text goes to the log, not to the client.
-    return _shorten(str(error)) if isinstance(error, OctavoError) else "Internal server error"
+    """What the client may read. What is not one of ours may hold paths or data: its text goes to the log only."""
+    return _shorten(str(error) if isinstance(error, OctavoError) else "Internal server error")
 
 
-def error_response(error: Exception, shape: ErrorShape = error_object) -> Response:
+@dataclass(frozen=True, slots=True)
+class ErrorShape:
+    """How a family of APIs says that something failed."""
+
+    status: Callable[[Exception], int]
+    body: Callable[[Exception], dict[str, Any]]
+    """Also of an event inside a stream."""
+    event: bytes = b""
+    """What stands before the data of such an event: its name, where events have one."""
+
+
+OPENAI_ERRORS = ErrorShape(status_of, error_object)
+_STATE = "error_shape"
+
+
+def use_error_shape(scope: MutableMapping[str, Any], shape: ErrorShape) -> None:
+    """From here on errors of this request have this shape."""
+    scope.setdefault("state", {})[_STATE] = shape
+
+
+def error_shape_of(scope: Mapping[str, Any]) -> ErrorShape:
+    """The shape that errors of this request have."""
+    shape: ErrorShape = scope.get("state", {}).get(_STATE, OPENAI_ERRORS)
+    return shape
+
+
+def error_response(error: Exception, shape: ErrorShape = OPENAI_ERRORS) -> Response:
     """The whole answer for `error`."""
-    status = status_of(error)
+    status = shape.status(error)
     headers: dict[str, str] = {}
     extra: dict[str, Any] = {}
     if isinstance(error, HttpError):
         headers, extra = error.headers, error.extra
     elif isinstance(error, QueueFullError):
         headers = {"retry-after": "1"}
-    body = msgspec.json.encode({**shape(error), **extra})
+    body = msgspec.json.encode({**shape.body(error), **extra})
     return Response(body, status, headers, media_type="application/json")
 
 
@@ -118,33 +136,30 @@ def raw_response(error: HttpError) -> bytes:
 
 
 def install_error_handlers(app: FastAPI) -> None:
-    """Make every error of `app`, its own or the framework's, an answer of that one shape."""
+    """Make every error of `app`, its own or the framework's, an answer of the shape that the request uses."""
 
     async def known(request: Request, error: Exception) -> Response:
         if status_of(error) == 500:
             _LOGGER.error("request failed: %s", error)
-        return error_response(error, _shape_for(request))
+        return error_response(error, error_shape_of(request.scope))
 
     async def framework(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         message = f"{error.detail}: {request.method} {request.url.path}"
-        return error_response(HttpError(error.status_code, message, headers=error.headers))
+        known_error = HttpError(error.status_code, message, headers=error.headers)
+        return error_response(known_error, error_shape_of(request.scope))
 
     async def gone(_: Request, __: Exception) -> Response:
         return Response(status_code=499)  # nobody reads it; the log of a proxy may
 
     async def unexpected(request: Request, error: Exception) -> Response:
-        return error_response(error, _shape_for(request))  # the server logs the traceback
+        # The server logs the traceback.
+        return error_response(error, error_shape_of(request.scope))
 
     app.add_exception_handler(OctavoError, known)
     app.add_exception_handler(HTTPException, framework)
     app.add_exception_handler(ClientDisconnect, gone)
     app.add_exception_handler(Exception, unexpected)
-
-
-def _shape_for(request: Request) -> ErrorShape:
-    shape: ErrorShape = getattr(request.state, "error_shape", error_object)
-    return shape
 
 
 def _shorten(message: str) -> str:

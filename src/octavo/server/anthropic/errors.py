@@ -4,8 +4,7 @@ from typing import Any
 
 import msgspec
 
-from octavo.server.http_errors import message_of, status_of
-from octavo.server.streaming import Ending
+from octavo.server.http_errors import ErrorShape, message_of, status_of
 
 _TYPES = {
     400: "invalid_request_error",
@@ -31,5 +30,4 @@ def event(name: str, fields: dict[str, Any]) -> bytes:
     return b"event: " + name.encode() + b"\ndata: " + data + b"\n\n"
 
 
-ENDING = Ending(b"", lambda error: event("error", error_object(error)))
-"""`message_stop` is the last event; there is no [DONE]."""
+ANTHROPIC_ERRORS = ErrorShape(status_of, error_object, event=b"event: error\n")

@@ -24,7 +24,7 @@ from octavo.server.openai.requests import GenerationBody
 from octavo.server.openai.sampling import max_tokens_in_context
 from octavo.server.request_ids import request_id_of
 from octavo.server.serving import ServedModel, Serving
-from octavo.server.streaming import OPENAI_ENDING, Ending, EventStream
+from octavo.server.streaming import DONE, EventStream
 from octavo.text.bad_words import with_bad_words
 
 
@@ -92,16 +92,16 @@ class Answer(Protocol):
         ...
 
     def frames(self) -> AsyncGenerator[bytes, None]:
-        """The events of the stream, without its `Ending`."""
+        """The events of the stream, without its last `[DONE]`."""
         ...
 
 
 async def send(
-    exchange: Exchange, answer: Answer, http_request: Request, ending: Ending = OPENAI_ENDING
+    exchange: Exchange, answer: Answer, http_request: Request, *, last: bytes = DONE
 ) -> Response:
-    """Make the answer in the form that was asked for, for as long as the client is there."""
+    """Make the answer in the form that was asked for, for as long as the client is there. `last` ends a stream."""
     if exchange.body.stream:
-        return EventStream(answer.frames(), exchange.headers, ending)
+        return EventStream(answer.frames(), exchange.headers, last=last)
     data = await run_while_connected(lambda _: answer.whole(), http_request.receive)
     return Response(data, headers=dict(exchange.headers), media_type="application/json")
 

@@ -1,18 +1,18 @@
 """The answer of /v1/responses, whole or as a stream of events."""
 
 import contextlib
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import Any
 
 import msgspec
 
-from octavo.server.generation import ChoiceText
+from octavo.errors import OctavoError
+from octavo.server.generation import ChoiceText, Output
 from octavo.server.http_errors import error_object, message_of
 from octavo.server.openai.exchange import Exchange, now
 from octavo.server.openai.logprobs import chat_logprobs
 from octavo.server.openai.responses.request import ResponsesRequest
 from octavo.server.openai.usage import Usage
-from octavo.server.streaming import Ending
 
 _TAKEN_OVER = (
     "instructions", "metadata", "max_output_tokens", "previous_response_id", "top_logprobs", "user",
@@ -44,11 +44,6 @@ class ResponsesAnswer:
         self._last: ChoiceText | None = None
         self._num_events = 0
 
-    @property
-    def ending(self) -> Ending:
-        """`response.completed` is the last event; there is no [DONE]."""
-        return Ending(b"", self._failed)
-
     async def whole(self) -> bytes:
         """The JSON body."""
         async with contextlib.aclosing(self._exchange.outputs()) as outputs:
@@ -59,23 +54,34 @@ class ResponsesAnswer:
         return msgspec.json.encode(self._finish())
 
     async def frames(self) -> AsyncGenerator[bytes, None]:
-        """The events, from `response.created` to `response.completed` or `response.incomplete`."""
-        is_begun = False
-        async with contextlib.aclosing(self._exchange.outputs()) as outputs:
-            async for output in outputs:
-                if not is_begun:
-                    is_begun = True
-                    for frame in self._first_frames():
+        """The events, from `response.created` to `response.completed`, `response.incomplete` or `response.failed`.
+
+        Raises what happens before the first of them.
+        """
+        try:
+            async with contextlib.aclosing(self._exchange.outputs()) as outputs:
+                async for output in outputs:
+                    for frame in self._frames_of(output):
                         yield frame
-                self._usage.count(output)
-                if isinstance(output, ChoiceText):
-                    logprobs = self._take(output)
-                    if output.text or logprobs:
-                        yield self._part_event(
-                            "output_text.delta", delta=output.text, logprobs=_in_events(logprobs)
-                        )
-        for frame in self._last_frames():
-            yield frame
+        except OctavoError as error:
+            if not self._num_events:
+                raise
+            for frame in self._failed(error):
+                yield frame
+        else:
+            for frame in self._last_frames():
+                yield frame
+
+    def _frames_of(self, output: Output) -> Iterator[bytes]:
+        if not self._num_events:
+            yield from self._first_frames()
+        self._usage.count(output)
+        if isinstance(output, ChoiceText):
+            logprobs = self._take(output)
+            if output.text or logprobs:
+                yield self._part_event(
+                    "output_text.delta", delta=output.text, logprobs=_in_events(logprobs)
+                )
 
     def _take(self, output: ChoiceText) -> list[dict[str, Any]]:
         """Keep what an output adds. Returns its log-probabilities."""
@@ -109,13 +115,12 @@ class ResponsesAnswer:
             self._event(response["status"], response=response),
         ]
 
-    def _failed(self, error: Exception) -> bytes:
-        code = "server_error"
+    def _failed(self, error: OctavoError) -> list[bytes]:
         response = self._response("failed")
-        response["error"] = {"code": code, "message": message_of(error)}
+        response["error"] = {"code": "server_error", "message": message_of(error)}
         told = error_object(error)["error"]
         data = {"code": str(told["code"]), "message": told["message"], "param": told["param"]}
-        return self._frame("error", data) + self._event("failed", response=response)
+        return [self._frame("error", data), self._event("failed", response=response)]
 
     def _finish(self) -> dict[str, Any]:
         """The whole response, which is kept if the client wants that."""

@@ -48,8 +48,7 @@ def responses_routes(serving: Serving) -> APIRouter:
             if body.store is not False:
                 store.put(tenant, response["id"], _stored(body, messages, response, text))
 
-        answer = ResponsesAnswer(exchange, body, keep)
-        return await send(exchange, answer, request, answer.ending)
+        return await send(exchange, ResponsesAnswer(exchange, body, keep), request, last=b"")
 
     @router.get("/v1/responses/{response_id}")
     async def retrieve_response(response_id: str, request: Request) -> Response:
