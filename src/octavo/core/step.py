@@ -107,6 +107,8 @@ class SeqStep(NamedTuple):
     alternatives. `prompt_targets` holds those next tokens."""
     prompt_targets: "array[int]" = NOTHING
     """The prompt token that follows each of `token_ids`; one shorter at the end of the prompt."""
+    num_pooled: int = 0
+    """Of how many of `token_ids`, the last ones, the sum of the last hidden states is wanted."""
 
     @property
     def num_draws(self) -> int:
@@ -195,12 +197,15 @@ class StepResult:
     """By number of the draw: rows without an answer, whose token means nothing."""
     prompt_logprobs: Mapping[SeqId, list[TokenLogprobs]] = field(default_factory=dict)
     """For each SeqStep that asked: one entry for each of its `prompt_targets`."""
+    pooled: "Mapping[SeqId, array[float]]" = field(default_factory=dict)
+    """For each SeqStep that asked: the sum of its `num_pooled` last hidden states, after the last norm, float64 [E]."""
 
     @classmethod
     def of(
         cls,
         tokens: Sequence[SampledToken],
         prompt_logprobs: Mapping[SeqId, list[TokenLogprobs]] | None = None,
+        pooled: "Mapping[SeqId, array[float]] | None" = None,
     ) -> "StepResult":
         """From what was drawn one by one."""
         return cls(
@@ -208,6 +213,7 @@ class StepResult:
             {i: token.logprobs for i, token in enumerate(tokens) if token.logprobs is not None},
             {i: token.error for i, token in enumerate(tokens) if token.error is not None},
             prompt_logprobs or {},
+            pooled or {},
         )
 
     @property

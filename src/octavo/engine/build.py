@@ -185,4 +185,5 @@ def _ready(model: Model, resolved: ResolvedConfig, runner: Runner) -> Ready:
         num_threads=resolved.num_threads,
         prefix_caching=resolved.prefix_caching,
         ledger=[LedgerLine(name, num_bytes) for name, num_bytes in resolved.memory.lines],
+        hidden_size=model.spec.hidden_size,
     )

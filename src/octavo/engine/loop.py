@@ -1,10 +1,12 @@
 """The engine: requests in, steps, outputs out. The same loop serves the engine process and `LLM`."""
 
 import time
+from array import array
 from collections.abc import Iterable
 
 from octavo.core.events import (
     Event,
+    PooledEvent,
     PromptEvent,
     PromptLogprobsEvent,
     RequestEndEvent,
@@ -18,6 +20,7 @@ from octavo.engine.kv_account import KvAccount, KvAccounts
 from octavo.engine.messages import (
     EngineStats,
     KvUsageReport,
+    Pooled,
     PromptComputed,
     PromptLogprobs,
     RequestEnd,
@@ -86,6 +89,7 @@ class Engine:
                 submit.seed,
                 priority=submit.priority,
                 cache_salt=submit.cache_salt,
+                pooling=submit.pooling,
             )
         )
         self._open[submit.request_id] = len(prompt)
@@ -144,6 +148,7 @@ class Engine:
         ends: list[RequestEnd] = []
         prompt_logprobs: list[PromptLogprobs] = []
         prompts: list[PromptComputed] = []
+        pooled: list[Pooled] = []
         last: SequenceOutput | None = None
         for event in events:
             if isinstance(event, TokenEvent):
@@ -164,10 +169,15 @@ class Engine:
             elif isinstance(event, PromptEvent):
                 self._stats.count_prompt(self._open[event.request_id])
                 prompts.append(PromptComputed(event.request_id, event.num_cached_tokens))
+            elif isinstance(event, PooledEvent):
+                vector = array("f", event.vector).tobytes()
+                pooled.append(Pooled(event.request_id, vector))
             else:
                 prompt_logprobs.append(_prompt_logprobs(event))
         self._stats.count_tokens(sum(len(output.token_ids) for output in sequences))
-        return StepOutputs(sequences, ends, prompt_logprobs, self._stats.snapshot(), prompts)
+        return StepOutputs(
+            sequences, ends, prompt_logprobs, self._stats.snapshot(), prompts, pooled
+        )
 
 
 def _token_output(event: TokenEvent) -> SequenceOutput:

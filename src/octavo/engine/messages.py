@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from octavo.core.pooling import Pooling
 from octavo.core.sampling_params import SamplingParams
 
 
@@ -22,6 +23,8 @@ class Submit(msgspec.Struct, frozen=True, tag=True):
     cache_salt: str = ""
     wants_kv_usage: bool = False
     """Whether its end is to say what it cost in pages."""
+    pooling: Pooling | None = None
+    """If set, the vector of the prompt is wanted; the token that is drawn after it means nothing."""
     is_beam: bool = False
     """Asks for log-probabilities to go on with: the limit for users (`--max-logprobs`) is not meant."""
 
@@ -88,6 +91,10 @@ class Ready(msgspec.Struct, frozen=True, tag=True):
     num_threads: int
     prefix_caching: bool
     ledger: list[LedgerLine]
+    hidden_size: int = 0
+    """E: numbers of a vector."""
+    is_encoder: bool = False
+    """Whether it makes embeddings only."""
 
 
 class TokenLogprob(msgspec.Struct, frozen=True, array_like=True):
@@ -152,6 +159,13 @@ class PromptLogprobs(msgspec.Struct, frozen=True, array_like=True):
     values: list[TokenLogprob]
 
 
+class Pooled(msgspec.Struct, frozen=True, array_like=True):
+    """The vector of a prompt, sent once, before the first token: little-endian float32 [E]."""
+
+    request_id: str
+    vector: bytes
+
+
 class RequestEnd(msgspec.Struct, frozen=True, array_like=True):
     """Exactly one for every submitted request, its last word. `error` is set if it failed."""
 
@@ -213,6 +227,7 @@ class StepOutputs(msgspec.Struct, frozen=True, tag=True):
     prompt_logprobs: list[PromptLogprobs]
     stats: EngineStats
     prompts: list[PromptComputed] = []
+    pooled: list[Pooled] = []
 
 
 class EngineFailed(msgspec.Struct, frozen=True, tag=True):

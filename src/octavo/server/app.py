@@ -14,6 +14,8 @@ from octavo.server.health import health_routes, octavo_version
 from octavo.server.http_errors import install_error_handlers
 from octavo.server.openai.chat import chat_routes
 from octavo.server.openai.completions import completion_routes
+from octavo.server.openai.embeddings.request import EmbeddingsRequest
+from octavo.server.openai.embeddings.routes import embeddings_routes
 from octavo.server.openai.fields import IGNORED_FIELDS_HEADER
 from octavo.server.openai.models import model_routes
 from octavo.server.openai.requests import (
@@ -63,6 +65,7 @@ def build_app(
         chat_routes,
         responses_routes,
         messages_routes,
+        embeddings_routes,
         tokenize_routes,
     ):
         app.include_router(routes(serving))
@@ -85,6 +88,7 @@ def build_app(
             TokenizeChatRequest,
             DetokenizeRequest,
             ResponsesRequest,
+            EmbeddingsRequest,
             MessagesRequest,
             CountTokensRequest,
         ],

@@ -5,12 +5,11 @@ from hashlib import blake2b
 from fastapi import Request
 
 from octavo.config import ServerConfig
-from octavo.server.openai.requests import GenerationBody
 
 
-def cache_salt_of(body: GenerationBody, http_request: Request, config: ServerConfig) -> str:
+def cache_salt_of(given: str | None, http_request: Request, config: ServerConfig) -> str:
     """Requests share only if this is equal: the body's `cache_salt`, and with `salt_cache_by_api_key` the API key."""
-    salt = body.cache_salt or ""
+    salt = given or ""
     if not config.salt_cache_by_api_key:
         return salt
     return f"{key_hash(http_request)} {salt}"

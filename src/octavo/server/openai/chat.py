@@ -73,7 +73,7 @@ async def chat_exchange(
             params,
             [prompt.token_ids],
             default_max_tokens=None,
-            cache_salt=cache_salt_of(body, request, serving.config),
+            cache_salt=cache_salt_of(body.cache_salt, request, serving.config),
             arrived=arrived,
         ),
         body=body,

@@ -2,7 +2,6 @@
 
 import contextlib
 import time
-import uuid
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -22,7 +21,7 @@ from octavo.server.openai.logprobs import TokenNames
 from octavo.server.openai.prompts import check_not_empty
 from octavo.server.openai.requests import GenerationBody
 from octavo.server.openai.sampling import max_tokens_in_context
-from octavo.server.request_ids import request_id_of
+from octavo.server.request_ids import new_engine_id, request_id_of
 from octavo.server.serving import ServedModel, Serving
 from octavo.server.streaming import DONE, EventStream
 from octavo.text.bad_words import with_bad_words
@@ -122,6 +121,7 @@ def generation_request(
     Raises InvalidParameterError, PromptError, ContextLengthError.
     """
     ready = model.ready
+    model.check_generates()
     params.verify(vocab_size=ready.vocab_size, max_logprobs=ready.max_logprobs)
     params = with_bad_words(params, model.assets.tokenizer)
     check_listed_ids(params, len(token_ids))
@@ -132,25 +132,28 @@ def generation_request(
         params.n * sum(prompt.params.max_tokens or 0 for prompt in prompts),
         ready.vocab_size,
     )
-    priority = body.priority or 0
-    if priority and serving.policy is not SchedulingPolicy.PRIORITY:
-        raise InvalidParameterError(
-            f"priority needs --scheduling-policy priority; given: {priority}",
-            parameter="priority",
-            value=priority,
-        )
+    check_priority(body.priority, serving.policy)
     longest = max(prompt.params.max_tokens or 1 for prompt in prompts)
-    # Never the client's own id: two requests may carry the same one.
     return GenerationRequest(
-        uuid.uuid4().hex,
+        new_engine_id(),
         prompts,
-        priority,
+        body.priority or 0,
         cache_salt,
         n=1 if body.n is None else body.n,
         wants_kv_usage=bool(body.return_kv_usage),
         beams=beam_search_params(body, longest),
         arrived=arrived,
     )
+
+
+def check_priority(priority: int | None, policy: SchedulingPolicy) -> None:
+    """Raise InvalidParameterError for a priority that would have no effect."""
+    if priority and policy is not SchedulingPolicy.PRIORITY:
+        raise InvalidParameterError(
+            f"priority needs --scheduling-policy priority; given: {priority}",
+            parameter="priority",
+            value=priority,
+        )
 
 
 def _fitted(

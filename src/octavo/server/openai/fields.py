@@ -137,9 +137,9 @@ def _found(
     """The part of a location that the request has (the rest names types that were tried), and what is there."""
     path: list[int | str] = []
     for part in location:
-        if (isinstance(value, dict) and part in value) or (
-            isinstance(value, list) and isinstance(part, int)
-        ):
+        if isinstance(value, dict) and part in value:
+            value = value.get(part)
+        elif isinstance(value, list) and isinstance(part, int):
             value = value[part]
         elif not is_missing:
             continue
