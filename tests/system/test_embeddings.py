@@ -138,7 +138,7 @@ def test_an_encoder_makes_no_text(encoder_http: httpx.Client, path: str) -> None
         "max_tokens": 5,
         "messages": [{"role": "user", "content": "x"}],
     }
-    body |= {"prompt": "x", "input": "x"}
+    body |= {"input": "x"} if path == "responses" else {"prompt": "x"}
     response = encoder_http.post(f"/v1/{path}", json=body)
     assert response.status_code == 400
     message = response.json()["error"]["message"]

@@ -54,6 +54,7 @@ async def chat_exchange(
     `prefix` is that of the response's id; `ignored` names fields of the request that nobody knows.
     Raises UserError.
     """
+    model.check_generates()
     check_tools(body)
     params = chat_params(body, model.assets.sampling_defaults)
     prompt = await chat_prompt(
