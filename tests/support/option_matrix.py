@@ -52,7 +52,7 @@ OPTIONS: Mapping[str, Option] = {
         },
     ),
     "return_token_ids": Option({"return_token_ids": True}),
-    "use_beam_search": Option({"use_beam_search": True, "allowed_token_ids": None}),
+    "use_beam_search": Option({"use_beam_search": True, "n": 2, "allowed_token_ids": None}),
     SPECULATION: Option(),
     PREFIX_CACHE: Option(),
 }
@@ -101,7 +101,7 @@ def page(outcomes: Mapping[Cell, str]) -> str:
     names = list(OPTIONS)
     lines = [
         "# Options together\n",
-        "<!-- Written by `make docs` from tests/support/option_matrix.py; tests/system/test_option_matrix.py compares. -->\n",
+        "<!-- Written by `make docs-options` from tests/support/option_matrix.py; tests/system/test_option_matrix.py compares. -->\n",
         f"Each pair is asked for whole and as a stream: `{EQUAL}` says that texts, token ids, log-probabilities, finish "
         "reasons and usage are the same, and with *speculation* also the same as without. A name is the field that is "
         "refused with 400; after *whole* it is refused with `stream` only.\n",
