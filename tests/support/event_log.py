@@ -58,6 +58,11 @@ class EventLog:
             assert outcome.prompt_logprobs is None, f"a second time: {event}"
             assert not outcome.token_ids, f"after a token: {event}"
             outcome.prompt_logprobs = event.values
+        elif isinstance(event, PooledEvent):
+            assert outcome.num_cached_tokens is not None, f"before the prompt's end: {event}"
+            assert outcome.vector is None, f"a second time: {event}"
+            assert not outcome.token_ids, f"after a token: {event}"
+            outcome.vector = event.vector
         else:
             self._apply_to_sequence(outcome, event)
 
