@@ -1,10 +1,12 @@
 """Collects a scheduler's events and holds it to their order."""
 
+from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from octavo.core.events import (
     Event,
+    PooledEvent,
     PromptEvent,
     PromptLogprobsEvent,
     RequestEndEvent,
@@ -25,6 +27,7 @@ class Outcome:
     num_cached_tokens: int | None = None
     """Once the prompt is computed."""
     prompt_logprobs: tuple[TokenLogprobs, ...] | None = None
+    vector: "array[float] | None" = None
     end: RequestEndEvent | None = None
 
 
