@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from octavo.checkpoints.locate import locate
 from octavo.cli.benchmarks.server_process import started_server
 from octavo.config import CacheConfig, EngineConfig, ModelConfig, ServerConfig
+from octavo.models.model import load_model
+from octavo.models.weights_map import config_tensor_name
 
 ROOT = Path(__file__).resolve().parents[1]
 TASK = ROOT / "bench" / "lm_eval"
@@ -61,15 +63,28 @@ def main(lm_eval: str, model: str = "smollm2") -> int:
         (results,) = (folder / "out").rglob("results_*.json")
         asked = [json.loads(line) for line in samples.read_text().splitlines()]
         accuracy = json.loads(results.read_text())["results"]["octavo_facts"]["acc,none"]
-    oracle = AutoModelForCausalLM.from_pretrained(
-        path.parent, gguf_file=path.name, dtype=torch.float32
-    )
+    oracle = oracle_of(path)
     differences = [abs(ours - logprob_of(oracle, tokenizer, *pair)) for pair, ours in pairs(asked)]
     sys.stdout.write(
         f"{len(asked)} questions, {len(differences)} continuations; accuracy {accuracy:.2f}; "
         f"log-probabilities within {max(differences):.1e} nat of transformers' (float32; bound {BOUND})\n"
     )
     return 0 if max(differences) <= BOUND else 1
+
+
+def oracle_of(path: Path) -> Any:
+    """transformers' model with the weights of a GGUF file, in float32."""
+    model = load_model(path)
+    config = AutoConfig.from_pretrained(path.parent, gguf_file=path.name)
+    oracle = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    weights = {
+        config_tensor_name(name, model.spec): torch.from_numpy(weight.to_float32())
+        for name, weight in model.weights.items()
+    }
+    missing, unknown = oracle.load_state_dict(weights, strict=False)
+    assert not unknown and set(missing) <= {"lm_head.weight"}, (missing, unknown)
+    oracle.tie_weights()
+    return oracle.eval()
 
 
 def pairs(samples: list[dict[str, Any]]) -> Iterator[tuple[tuple[str, str], float]]:
