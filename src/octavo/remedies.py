@@ -57,6 +57,7 @@ def serve_command(config: EngineConfig, given: EngineConfig | None = None) -> st
     """`octavo serve` with the flags in which these settings differ from the defaults."""
     usual = EngineConfig()
     flags = [
+        ("--revision", config.model.revision, None),
         ("--dtype", config.model.dtype, usual.model.dtype),
         ("--quantization", config.model.quantization, None),
         ("--kv-cache-dtype", config.cache.kv_cache_dtype, usual.cache.kv_cache_dtype),
@@ -74,6 +75,8 @@ def serve_command(config: EngineConfig, given: EngineConfig | None = None) -> st
     ]
     name = (given or config).model.model
     chosen = [f"{flag} {value}" for flag, value, default in flags if value != default]
+    if not config.cache.prefix_caching:
+        chosen.append("--no-enable-prefix-caching")
     return " ".join(["octavo serve", name, *chosen])
 
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from octavo.cli.numbers import parse_count, parse_length
+from octavo.cli.numbers import parse_count, parse_gib, parse_length
 from octavo.config import (
     BLOCK_SIZES,
     DTYPES,
@@ -47,6 +47,8 @@ class Reads(Enum):
     INTEGER = auto()
     """A plain integer, negative ones too."""
     REAL = auto()
+    GIB = auto()
+    """Bytes, as GiB or with a suffix."""
     SWITCH = auto()
     """`--x` and `--no-x`."""
 
@@ -127,6 +129,14 @@ FLAGS: tuple[Flag, ...] = (
          "auto is float32 with --dtype float32, else bfloat16.", choices=KV_CACHE_DTYPES),
     Flag("--enable-prefix-caching", "cache.prefix_caching", Group.MEMORY, Reads.SWITCH,
          "Keep pages for requests that begin alike, until others need them."),
+    Flag("--swap-space", "cache.swap_space", Group.MEMORY, Reads.GIB,
+         "GiB on disk for pages of preempted requests, or bytes with a suffix, as in 512M."),
+    Flag("--swap-dir", "cache.swap_dir", Group.MEMORY, Reads.TEXT,
+         "Folder of the swap space [default: the system's temporary folder]."),
+    Flag("--kv-cache-dir", "cache.kv_cache_dir", Group.MEMORY, Reads.TEXT,
+         "Folder in which pages of the prefix cache outlive the server [default: they do not]."),
+    Flag("--kv-cache-dir-size", "cache.kv_cache_dir_size", Group.MEMORY, Reads.COUNT,
+         "Most bytes in that folder."),
     Flag("--max-num-batched-tokens", "scheduler.max_num_batched_tokens", Group.MEMORY, Reads.COUNT,
          "Tokens computed in one step, prompts and decodes together."),
     Flag("--max-num-seqs", "scheduler.max_num_seqs", Group.MEMORY, Reads.COUNT,
@@ -327,6 +337,7 @@ def _parameter(flag: Flag) -> inspect.Parameter:
 _PARSERS: Mapping[Reads, Callable[[str], Any]] = {
     Reads.COUNT: parse_count,
     Reads.LENGTH: parse_length,
+    Reads.GIB: parse_gib,
 }
 _METAVARS: Mapping[Reads, str] = {
     Reads.TEXT: "TEXT",
@@ -335,6 +346,7 @@ _METAVARS: Mapping[Reads, str] = {
     Reads.LENGTH: "INTEGER|auto",
     Reads.INTEGER: "INTEGER",
     Reads.REAL: "NUMBER",
+    Reads.GIB: "GIB",
 }
 _TYPES: Mapping[Reads, Any] = {
     Reads.TEXT: str | None,
@@ -343,5 +355,6 @@ _TYPES: Mapping[Reads, Any] = {
     Reads.LENGTH: int | None,
     Reads.INTEGER: int | None,
     Reads.REAL: float | None,
+    Reads.GIB: int | None,
     Reads.SWITCH: bool | None,
 }

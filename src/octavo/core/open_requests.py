@@ -8,6 +8,7 @@ from octavo.core.request import FinishReason, Request
 from octavo.core.sequence import RankedSequences, Sequence, SequenceStatus
 from octavo.core.speculation import Speculator
 from octavo.core.step import SeqId
+from octavo.core.tiers import Tiers
 from octavo.errors import RequestFailedError
 
 
@@ -15,9 +16,14 @@ class OpenRequests:
     """The queues of a scheduler. Who ends is taken out of all of them, and gives back what it holds."""
 
     def __init__(
-        self, tables: BlockTables, prefixes: PrefixReuse, speculator: Speculator | None
+        self,
+        tables: BlockTables,
+        tiers: Tiers,
+        prefixes: PrefixReuse,
+        speculator: Speculator | None,
     ) -> None:
         self._tables = tables
+        self._tiers = tiers
         self._prefixes = prefixes
         self._speculator = speculator
         self.requests: dict[str, Request] = {}
@@ -47,6 +53,7 @@ class OpenRequests:
         elif sequence.status is SequenceStatus.WAITING:
             self.waiting.remove(sequence)
         self._tables.free(sequence.seq_id)
+        self._tiers.forget(sequence)
         if self._speculator is not None:
             self._speculator.forget(sequence.seq_id)
         del self.sequences[sequence.seq_id]
@@ -82,6 +89,7 @@ class OpenRequests:
     def check_integrity(self) -> None:
         """Raise IntegrityError unless queues and tables agree. Between steps; O(N)."""
         self._tables.check_integrity()
+        self._tiers.check_integrity(self.sequences.values())
         queues = ((self.running, SequenceStatus.RUNNING), (self.waiting, SequenceStatus.WAITING))
         for queue, status in queues:
             if [s.rank for s in queue] != sorted(s.rank for s in queue):

@@ -8,6 +8,7 @@ from octavo.core.request import FinishReason, Request
 from octavo.core.sequence import Sequence, SequenceStatus
 from octavo.core.speculation import Speculator
 from octavo.core.step import SeqStep, StepPlan, StepResult, TokenLogprobs, maker
+from octavo.core.tiers import Tiers
 
 _token_event = maker(TokenEvent)
 
@@ -19,11 +20,13 @@ class Receiver:
         self,
         open_requests: OpenRequests,
         tables: BlockTables,
+        tiers: Tiers,
         prefixes: PrefixReuse,
         speculator: Speculator | None,
     ) -> None:
         self._open = open_requests
         self._tables = tables
+        self._tiers = tiers
         self._prefixes = prefixes
         self._speculator = speculator
 
@@ -58,7 +61,17 @@ class Receiver:
                 self._prefixes.publish(sequence)
         num_tokens = len(result.token_ids)
         assert last == num_tokens, f"{num_tokens} tokens for {last} samples"
+        self._tiers.land(result.failed_blocks, self._arrive)
         return events
+
+    def _arrive(self, sequence: Sequence, num_lost: int) -> None:
+        """The pages of a sequence are there, but for those of its last `num_lost` tokens, which it has to compute."""
+        request = self._open.requests[sequence.request_id]
+        if request.num_preemptions:
+            request.num_recomputed_tokens += num_lost
+        elif num_lost:
+            self._prefixes.miss(request, num_lost)
+        self._prefixes.publish(sequence)
 
     def _receive(
         self, sequence: Sequence, step: SeqStep, result: StepResult, first: int, events: list[Event]

@@ -12,18 +12,18 @@ from octavo.config import SchedulingPolicy, SpeculationConfig
 from octavo.core.admission import (
     Demand,
     Limits,
-    blocks_to_catch_up,
     check_request,
     fitting,
-    shortage_of,
     tokens_left_for,
 )
 from octavo.core.block_pool import IntegrityError
 from octavo.core.block_tables import BlockTables
 from octavo.core.budget import share_budget
+from octavo.core.costs import RestoreCosts
 from octavo.core.events import Event, SequenceEndEvent
 from octavo.core.open_requests import OpenRequests
-from octavo.core.preemption import give_up_blocks, victims_of_growth, victims_of_priority
+from octavo.core.preemption import Preemptor
+from octavo.core.preemption_method import Method
 from octavo.core.prefix_reuse import PrefixReuse
 from octavo.core.receiver import Receiver
 from octavo.core.request import FinishReason, Request, StopRule
@@ -39,6 +39,7 @@ from octavo.core.step import (
     StepResult,
     maker,
 )
+from octavo.core.tiers import SAVES_PER_STEP, Tiers
 from octavo.core.usage import KvUsage
 from octavo.errors import InvalidParameterError
 
@@ -64,23 +65,27 @@ class Scheduler:
         end_token_ids: frozenset[int],
         prefix_caching: bool = True,
         speculation: SpeculationConfig | None = None,
+        tiers: Tiers | None = None,
     ) -> None:
-        """`speculation`: None for a token of each sequence in a step."""
+        """`speculation`: None for a token of each sequence in a step; `tiers`: None for the pool alone."""
         self._tables = tables
-        self._prefixes = PrefixReuse(tables, enabled=prefix_caching)
+        self._tiers = Tiers(tables) if tiers is None else tiers
+        self._prefixes = PrefixReuse(tables, self._tiers, enabled=prefix_caching)
         self._limits = Limits(max_num_batched_tokens, max_num_seqs, max_model_len)
         self._policy = policy
         self._end_token_ids = end_token_ids
         self._speculator = None if speculation is None else Speculator(speculation)
-        self._is_simple = policy is SchedulingPolicy.FCFS and not (speculation or prefix_caching)
-        self._open = OpenRequests(tables, self._prefixes, self._speculator)
-        self._receiver = Receiver(self._open, tables, self._prefixes, self._speculator)
+        self._is_simple = policy is SchedulingPolicy.FCFS and not (
+            speculation or self._tiers.is_used
+        )
+        self._open = OpenRequests(tables, self._tiers, self._prefixes, self._speculator)
+        self._preemptor = Preemptor(self._open, tables, self._prefixes, self._tiers, self._limits)
+        self._receiver = Receiver(self._open, tables, self._tiers, self._prefixes, self._speculator)
         self._requests = self._open.requests
         self._waiting, self._running = self._open.waiting, self._open.running
         self._num_arrivals = 0
         self._next_seq_id: SeqId = 0
         self._num_steps = 0
-        self._num_preemptions = 0
 
     @property
     def has_work(self) -> bool:
@@ -99,7 +104,7 @@ class Scheduler:
 
     def usage(self) -> KvUsage:
         """How the block pool is used now. O(1)."""
-        tables = self._tables
+        tables, counts = self._tables, self._tiers.counts
         return KvUsage(
             num_blocks_total=tables.num_blocks,
             num_blocks_referenced=tables.num_referenced,
@@ -108,11 +113,20 @@ class Scheduler:
             num_slots_referenced=tables.num_referenced * tables.block_size,
             num_blocks_saved_by_sharing=tables.num_saved_by_sharing,
             num_block_copies=tables.num_copies,
-            num_preemptions=self._num_preemptions,
+            num_preemptions=self._preemptor.counts.total(),
             num_blocks_cached=tables.num_cached,
             num_blocks_evicted=tables.num_evicted,
             num_prefix_queries=self._prefixes.counts.num_queries,
             num_prefix_hits=self._prefixes.counts.num_hits,
+            num_dropped_tails=self._preemptor.counts[Method.DROP_TAIL],
+            num_swaps=self._preemptor.counts[Method.SWAP],
+            num_swap_slots=self._tiers.swap_space.num_slots,
+            num_swap_slots_used=self._tiers.swap_space.num_used,
+            num_blocks_swapped_out=counts.num_swapped_out,
+            num_blocks_swapped_in=counts.num_swapped_in,
+            num_blocks_stored=counts.num_saved,
+            num_blocks_loaded=counts.num_loaded,
+            num_blocks_failed=counts.num_failed,
         )
 
     def num_blocks_of(self, request_id: str) -> int:
@@ -174,9 +188,13 @@ class Scheduler:
         First everything is decided, then blocks are taken: in between, none is given back. So no sequence is
         both planned and preempted, and no block is both source and destination of the step's copies.
         """
-        demand = self._make_room_to_grow()
+        demand = self._preemptor.make_room_to_grow()
         demand = self._admit(demand)
-        shares = share_budget(self._running, self._requests, self._limits.max_num_batched_tokens)
+        shares = share_budget(
+            self._tiers.not_arriving(self._running),
+            self._requests,
+            self._limits.max_num_batched_tokens,
+        )
         guesses = self._guess(shares, demand)
         steps: list[SeqStep] = []
         copies: list[BlockCopy] = []
@@ -200,17 +218,29 @@ class Scheduler:
                 )
         self._tables.settle()
         self._num_steps += 1
-        return StepPlan(self._num_steps, tuple(steps), tuple(copies))
+        return self._tiers.added_to(StepPlan(self._num_steps, tuple(steps), tuple(copies)))
 
     def commit(self, plan: StepPlan, result: StepResult) -> list[Event]:
         """Take over what a runner made of the last plan. Rows of requests that ended meanwhile are ignored."""
         assert plan.step_id == self._num_steps, f"step {plan.step_id} is not the last scheduled"
         return self._receiver.take_over(plan, result)
 
+    @property
+    def costs(self) -> RestoreCosts:
+        """Of preemption; whoever measures tells them."""
+        return self._tiers.costs
+
+    def saves(self) -> StepPlan | None:
+        """A plan that only stores blocks; None if there are none to store. Between steps, and not to be committed."""
+        saves = self._tiers.next_saves(SAVES_PER_STEP)
+        return StepPlan(self._num_steps, (), saves=saves) if saves else None
+
     def steady_decode(self) -> SteadyDecode | None:
         """The coming steps, if the next holds no decision; for simulations without end tokens. Between steps."""
+        if not self._is_simple or self._preemptor.watermark.num_blocks:  # that sinks with each step
+            return None
         queues = (self._running, self._waiting, self._requests)
-        return find_steady(*queues, self._tables, self._limits) if self._is_simple else None
+        return find_steady(*queues, self._tables, self._prefixes, self._limits)
 
     def reset_prefix_cache(self) -> bool:
         """Forget all prefixes that no sequence holds. Returns whether nothing is left."""
@@ -224,18 +254,6 @@ class Scheduler:
             raise IntegrityError("more sequences run than there are seats")
 
     # schedule
-
-    def _make_room_to_grow(self) -> Demand:
-        """Preempt sequences until all that run can compute what they know. Returns what those take."""
-        demand = Demand.of(self._running)
-        if demand.most_blocks(self._tables.block_size) <= self._tables.num_available:
-            return demand
-        num_blocks = blocks_to_catch_up(self._running, self._tables) - self._tables.num_available
-        if num_blocks <= 0:
-            return demand
-        for victim in victims_of_growth(self._running, self._tables, num_blocks):
-            self._preempt(victim)
-        return Demand.of(self._running)
 
     def _admit(self, demand: Demand) -> Demand:
         """Let waiting sequences in, in order of rank, while there is room for the first of them.
@@ -253,9 +271,17 @@ class Scheduler:
             if found is None:
                 place += 1
                 continue
-            match = fitting(candidate, found, demand, running, self._tables, limits)
+            match = fitting(
+                candidate,
+                found,
+                demand,
+                running,
+                self._tables,
+                limits,
+                self._preemptor.num_spare(candidate),
+            )
             if match is None:
-                if not self._make_way(candidate, demand):
+                if not self._preemptor.make_way(candidate, demand):
                     break
                 demand = Demand.of(self._running)
                 match = found.without_tail(self._tables.block_size)
@@ -265,26 +291,6 @@ class Scheduler:
             self._open.run(candidate)
             demand.add(candidate)
         return demand
-
-    def _make_way(self, candidate: Sequence, demand: Demand) -> bool:
-        """Preempt those of a worse class who hold what a waiting sequence lacks. False: it has to wait."""
-        num_seats = demand.num_seats + candidate.num_seats - self._limits.max_num_seqs
-        if num_seats > 0 and self._running.worst.rank.priority <= candidate.rank.priority:
-            return False
-        # They may be the ones that it shares blocks with: none count as shared.
-        shortage = shortage_of(candidate, self._running, self._tables, self._limits)
-        victims = victims_of_priority(candidate, shortage, self._running, self._tables)
-        for victim in victims or ():
-            self._preempt(victim)
-        return victims is not None
-
-    def _preempt(self, victim: Sequence) -> None:
-        self._prefixes.leave(victim)
-        self._running.remove(victim)
-        give_up_blocks(victim, self._tables)
-        self._waiting.add(victim)
-        self._requests[victim.request_id].num_preemptions += 1
-        self._num_preemptions += 1
 
     def _guess(
         self, shares: list[tuple[Sequence, int]], demand: Demand

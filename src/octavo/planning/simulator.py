@@ -1,7 +1,7 @@
 """One simulated machine: requests come, steps take the time that a cost model gives them, and all is recorded."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from heapq import heappop, heappush
 
 from octavo.planning.batching import Batcher, Outcome, SteadySteps
@@ -56,10 +56,11 @@ class SimulatedMachine:
         self._num_offered += 1
         self.idle_until = min(self.idle_until, request.arrival_s)
 
-    def run(self) -> float:
-        """To the end of the last request; returns the time then."""
-        self.advance(math.inf)
-        return self.clock
+    def run(self, until: float = math.inf) -> Recorder:
+        """To the end of the last request, or to a time; returns the records."""
+        self.advance(until)
+        self.recorder.close(self.clock, self.batcher.counts)
+        return self.recorder
 
     def advance(self, until: float) -> None:
         """Take all steps that begin before `until`. Raises UserError for a request that can never run."""
@@ -126,21 +127,3 @@ class SimulatedMachine:
         self.clock = clock
         # Later steps read more keys, so they are not shorter than the last.
         self.idle_until = clock + (steps.num_steps - count) * seconds
-
-
-def simulate(
-    requests: Iterable[SimRequest],
-    batcher: Batcher,
-    costs: CostModel,
-    *,
-    fast_forward: bool = True,
-    horizon_s: float = math.inf,
-) -> Recorder:
-    """Run requests on one machine, to the end or to a time, and return the records."""
-    recorder = Recorder()
-    machine = SimulatedMachine(batcher, costs, recorder, fast_forward=fast_forward)
-    for request in requests:
-        machine.offer(request)
-    machine.advance(horizon_s)
-    recorder.close(machine.clock, batcher.num_preemptions)
-    return recorder
