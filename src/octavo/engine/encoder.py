@@ -10,7 +10,7 @@ from octavo.engine.loop import Engine
 from octavo.engine.messages import LedgerLine, Ready
 from octavo.errors import ConfigError
 from octavo.machine import check_platform
-from octavo.models.encoder import load_encoder
+from octavo.models.encoder import Encoder, load_encoder
 from octavo.progress import Progress, silent
 
 DTYPES = ("auto", "float32")
@@ -46,13 +46,18 @@ def build_encoder(
         max_logprobs=0,
         max_num_queued_reqs=scheduler.max_num_queued_reqs,
     )
-    ready = Ready(
+    return engine, _ready(config, encoder, runner, max_len)
+
+
+def _ready(config: EngineConfig, encoder: Encoder, runner: EncoderRunner, max_len: int) -> Ready:
+    spec, scheduler = encoder.spec, config.scheduler
+    return Ready(
         model=encoder.name,
         architecture="bert",
         vocab_size=spec.vocab_size,
         max_model_len=max_len,
         num_blocks=runner.num_blocks,
-        block_size=block_size,
+        block_size=runner.block_size,
         max_num_seqs=scheduler.max_num_seqs,
         max_num_batched_tokens=scheduler.max_num_batched_tokens,
         max_logprobs=0,
@@ -66,7 +71,6 @@ def build_encoder(
         hidden_size=spec.hidden_size,
         is_encoder=True,
     )
-    return engine, ready
 
 
 def _checked_len(config: EngineConfig, longest: int) -> int:

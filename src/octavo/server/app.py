@@ -3,7 +3,8 @@
 import contextlib
 from collections.abc import AsyncIterator, Callable
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
+from pydantic import BaseModel
 from starlette.middleware.cors import CORSMiddleware
 
 from octavo.config import SchedulingPolicy, ServerConfig
@@ -33,6 +34,28 @@ from octavo.server.serving import Serving
 from octavo.server.tokenize import tokenize_routes
 from octavo.text.assets import TextAssets
 
+_ROUTES: tuple[Callable[[Serving], APIRouter], ...] = (
+    health_routes,
+    model_routes,
+    completion_routes,
+    chat_routes,
+    responses_routes,
+    messages_routes,
+    embeddings_routes,
+    tokenize_routes,
+)
+_BODIES: tuple[type[BaseModel], ...] = (
+    CompletionRequest,
+    ChatRequest,
+    TokenizeCompletionRequest,
+    TokenizeChatRequest,
+    DetokenizeRequest,
+    ResponsesRequest,
+    EmbeddingsRequest,
+    MessagesRequest,
+    CountTokensRequest,
+)
+
 
 def build_app(
     client: EngineClient,
@@ -58,16 +81,7 @@ def build_app(
     )
     app.state.serving = serving
     install_error_handlers(app)
-    for routes in (
-        health_routes,
-        model_routes,
-        completion_routes,
-        chat_routes,
-        responses_routes,
-        messages_routes,
-        embeddings_routes,
-        tokenize_routes,
-    ):
+    for routes in _ROUTES:
         app.include_router(routes(serving))
     if config.allowed_origins:
         app.add_middleware(
@@ -78,19 +92,5 @@ def build_app(
             expose_headers=[HEADER, IGNORED_FIELDS_HEADER],
         )
     app.add_middleware(RequestIds)
-    describe(
-        app,
-        octavo_version(),
-        [
-            CompletionRequest,
-            ChatRequest,
-            TokenizeCompletionRequest,
-            TokenizeChatRequest,
-            DetokenizeRequest,
-            ResponsesRequest,
-            EmbeddingsRequest,
-            MessagesRequest,
-            CountTokensRequest,
-        ],
-    )
+    describe(app, octavo_version(), _BODIES)
     return app

@@ -50,6 +50,11 @@ def responses_routes(serving: Serving) -> APIRouter:
 
         return await send(exchange, ResponsesAnswer(exchange, body, keep), request, last=b"")
 
+    _add_stored_routes(router, store)
+    return router
+
+
+def _add_stored_routes(router: APIRouter, store: ResponseStore) -> None:
     @router.get("/v1/responses/{response_id}")
     async def retrieve_response(response_id: str, request: Request) -> Response:
         """A stored response."""
@@ -77,8 +82,6 @@ def responses_routes(serving: Serving) -> APIRouter:
         """Forget a stored response."""
         store.delete(key_hash(request), response_id)
         return JSONResponse({"id": response_id, "object": "response", "deleted": True})
-
-    return router
 
 
 def _stored(
