@@ -19,7 +19,7 @@ SOURCES := pyproject.toml $(wildcard CMakeLists.txt) $(shell find csrc cmake -ty
 PYTHON_FILES := src tests tools bench
 CXX_FILES := $(shell find csrc -name '*.cc' -o -name '*.h' 2> /dev/null)
 
-.PHONY: help setup serve test test-long check format docs models wheel test-install test-kernels-sanitized clean
+.PHONY: help setup serve test test-long check format docs docs-options models wheel test-install test-kernels-sanitized clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 26
@@ -57,6 +57,9 @@ format: $(STAMPS)/check ## Format the sources
 docs: $(STAMPS)/octavo ## Write docs/reference from the code, and the measurements of docs/paging.md
 	$(BIN)/python tools/write_reference.py
 	$(BIN)/python tools/measure_paging.py
+
+docs-options: $(STAMPS)/test ## Write docs/reference/options.md: every pair of options, asked of real servers
+	$(BIN)/python tools/write_option_matrix.py
 
 # The tests run on both models; Gemma's terms (https://ai.google.dev/gemma/terms) are agreed to here.
 models: $(STAMPS)/octavo ## Fetch the models that the tests use

@@ -72,6 +72,8 @@ struct StepInput {
   int32_t num_copies = 0;
   const RowRequest* rows = nullptr;
   int32_t num_rows = 0;
+  const int32_t* hidden_rows = nullptr;  // rows whose last hidden state is wanted
+  int32_t num_hidden_rows = 0;
   const Draw* draws = nullptr;
   int32_t num_draws = 0;
   const int32_t* ids = nullptr;
@@ -89,6 +91,7 @@ struct StepOutput {
   int32_t* ranks = nullptr;    // likewise
   int32_t* top_ids = nullptr;  // by first_top
   float* top_logprobs = nullptr;
+  float* hidden = nullptr;  // [num_hidden_rows][E], after the last norm
 };
 
 }  // namespace octavo

@@ -237,7 +237,9 @@ class Scheduler:
                 sampling = sequence.sampling if stop == len(known) else ()
                 token_ids, table = known[start:stop], blocks(seq_id)
                 steps.append(
-                    _seq_step((seq_id, token_ids, start, table, sampling, 0, known, None, NOTHING))
+                    _seq_step(
+                        (seq_id, token_ids, start, table, sampling, 0, known, None, NOTHING, 0)
+                    )
                 )
         self._tables.settle()
         self._num_steps += 1
@@ -364,4 +366,5 @@ class Scheduler:
             known,
             request.params.prompt_logprobs if targets else None,
             targets,
+            0 if request.pooled is None else request.pooled.num_wanted(start, stop),
         )

@@ -205,4 +205,5 @@ def _ready(model: Model, resolved: ResolvedConfig, runner: Runner) -> Ready:
         prefix_caching=resolved.prefix_caching,
         block_bytes=resolved.memory.pool // resolved.num_blocks,
         ledger=[LedgerLine(name, num_bytes) for name, num_bytes in resolved.memory.lines],
+        hidden_size=model.spec.hidden_size,
     )

@@ -11,6 +11,7 @@ from array import array
 from collections.abc import Sequence
 from typing import Literal, Protocol, TypeAlias
 
+from octavo.core.pooling import Pooling
 from octavo.core.sampling_params import SamplingParams
 from octavo.engine.channel import ClientEnd
 from octavo.engine.endpoint import Endpoint
@@ -162,6 +163,7 @@ class EngineClient:
         cache_salt: str = "",
         wants_kv_usage: bool = False,
         is_beam: bool = False,
+        pooling: Pooling | None = None,
         tenant: str = "",
         timeout_s: float | None = None,
         pin: PinPrefix | None = None,
@@ -188,6 +190,7 @@ class EngineClient:
                     priority,
                     cache_salt,
                     wants_kv_usage,
+                    pooling,
                     is_beam,
                     tenant,
                     timeout_s,
@@ -302,6 +305,9 @@ class EngineClient:
         for values in outputs.prompt_logprobs:
             if stream := streams.get(values.request_id):
                 stream.put_prompt_logprobs(values)
+        for pooled in outputs.pooled:
+            if stream := streams.get(pooled.request_id):
+                stream.put_pooled(pooled)
         for output in outputs.sequences:
             if stream := streams.get(output.request_id):
                 stream.put(output)

@@ -1,12 +1,14 @@
 """The engine: requests in, steps, outputs out. The same loop serves the engine process and `LLM`."""
 
 import time
+from array import array
 from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from octavo.core.events import (
     Event,
+    PooledEvent,
     PromptEvent,
     PromptLogprobsEvent,
     RequestEndEvent,
@@ -23,6 +25,7 @@ from octavo.engine.kv_account import KvAccount, KvAccounts
 from octavo.engine.messages import (
     EngineStats,
     KvUsageReport,
+    Pooled,
     PrefixReport,
     PromptComputed,
     PromptLogprobs,
@@ -111,6 +114,7 @@ class Engine:
             priority=submit.priority,
             cache_salt=submit.cache_salt,
             tenant=submit.tenant,
+            pooling=submit.pooling,
         )
 
         def add(request: Request) -> None:
@@ -231,6 +235,7 @@ class Engine:
         ends: list[RequestEnd] = []
         prompt_logprobs: list[PromptLogprobs] = []
         prompts: list[PromptComputed] = []
+        pooled: list[Pooled] = []
         last: SequenceOutput | None = None
         for event in events:
             if isinstance(event, TokenEvent):
@@ -252,12 +257,15 @@ class Engine:
                 self._bounds.begin(event.request_id)
                 self._prefixes.computed(event.request_id)
                 prompts.append(PromptComputed(event.request_id, event.num_cached_tokens))
+            elif isinstance(event, PooledEvent):
+                vector = array("f", event.vector).tobytes()
+                pooled.append(Pooled(event.request_id, vector))
             else:
                 prompt_logprobs.append(_prompt_logprobs(event))
         self._stats.count_tokens(sum(len(output.token_ids) for output in sequences))
         changed = self._prefixes.take_changed()
         return StepOutputs(
-            sequences, ends, prompt_logprobs, self._stats.snapshot(), prompts, changed
+            sequences, ends, prompt_logprobs, self._stats.snapshot(), prompts, changed, pooled
         )
 
     def _end_overdue(self) -> list[Event]:

@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from octavo.core.pooling import Pooling
 from octavo.core.sampling_params import SamplingParams
 
 
@@ -30,6 +31,8 @@ class Submit(msgspec.Struct, frozen=True, tag=True):
     cache_salt: str = ""
     wants_kv_usage: bool = False
     """Whether its end is to say what it cost in pages."""
+    pooling: Pooling | None = None
+    """If set, the vector of the prompt is wanted; the token that is drawn after it means nothing."""
     is_beam: bool = False
     """Asks for log-probabilities to go on with: the limit for users (`--max-logprobs`) is not meant."""
     tenant: str = ""
@@ -118,6 +121,10 @@ class Ready(msgspec.Struct, frozen=True, tag=True):
     block_bytes: int
     """Of one block, all layers."""
     ledger: list[LedgerLine]
+    hidden_size: int = 0
+    """E: numbers of a vector."""
+    is_encoder: bool = False
+    """Whether it makes embeddings only."""
 
 
 class TokenLogprob(msgspec.Struct, frozen=True, array_like=True):
@@ -180,6 +187,13 @@ class PromptLogprobs(msgspec.Struct, frozen=True, array_like=True):
 
     request_id: str
     values: list[TokenLogprob]
+
+
+class Pooled(msgspec.Struct, frozen=True, array_like=True):
+    """The vector of a prompt, sent once, before the first token: little-endian float32 [E]."""
+
+    request_id: str
+    vector: bytes
 
 
 class RequestEnd(msgspec.Struct, frozen=True, array_like=True):
@@ -283,6 +297,7 @@ class StepOutputs(msgspec.Struct, frozen=True, tag=True):
     prompts: list[PromptComputed] = []
     prefixes: list[PrefixReport] | None = None
     """All named prefixes, when they are others than before."""
+    pooled: list[Pooled] = []
 
 
 class EngineFailed(msgspec.Struct, frozen=True, tag=True):

@@ -3,16 +3,20 @@
 import contextlib
 from collections.abc import AsyncIterator, Callable
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from pydantic import BaseModel
 from starlette.middleware.cors import CORSMiddleware
 
 from octavo.config import SchedulingPolicy, ServerConfig
 from octavo.engine.client import EngineClient
+from octavo.server.anthropic.messages import messages_routes
+from octavo.server.anthropic.requests import CountTokensRequest, MessagesRequest
 from octavo.server.health import health_routes, octavo_version
 from octavo.server.http_errors import install_error_handlers
 from octavo.server.openai.chat import chat_routes
 from octavo.server.openai.completions import completion_routes
+from octavo.server.openai.embeddings.request import EmbeddingsRequest
+from octavo.server.openai.embeddings.routes import embeddings_routes
 from octavo.server.openai.fields import IGNORED_FIELDS_HEADER
 from octavo.server.openai.models import model_routes
 from octavo.server.openai.requests import (
@@ -24,6 +28,8 @@ from octavo.server.openai.requests import (
     TokenizeChatRequest,
     TokenizeCompletionRequest,
 )
+from octavo.server.openai.responses.request import ResponsesRequest
+from octavo.server.openai.responses.routes import responses_routes
 from octavo.server.openapi import describe
 from octavo.server.prefixes import prefix_routes
 from octavo.server.request_ids import HEADER, RequestIds
@@ -31,15 +37,18 @@ from octavo.server.serving import Serving
 from octavo.server.tokenize import tokenize_routes
 from octavo.text.assets import TextAssets
 
-_ROUTES = (
+_ROUTES: tuple[Callable[[Serving], APIRouter], ...] = (
     health_routes,
     model_routes,
     completion_routes,
     chat_routes,
+    responses_routes,
+    messages_routes,
+    embeddings_routes,
     tokenize_routes,
     prefix_routes,
 )
-_BODIES: list[type[BaseModel]] = [
+_BODIES: tuple[type[BaseModel], ...] = (
     CompletionRequest,
     ChatRequest,
     TokenizeCompletionRequest,
@@ -47,7 +56,11 @@ _BODIES: list[type[BaseModel]] = [
     DetokenizeRequest,
     TextPrefixRequest,
     ChatPrefixRequest,
-]
+    ResponsesRequest,
+    EmbeddingsRequest,
+    MessagesRequest,
+    CountTokensRequest,
+)
 
 
 def build_app(

@@ -184,7 +184,7 @@ class Generator:
                             return
                     elif isinstance(output, PromptLogprobs):
                         yield PromptScores(prompt_index, output.values)
-                    else:
+                    elif isinstance(output, RequestEnd):
                         yield choices.prompt_end(output.num_cached_tokens, output)
         except Exception:
             reason = "error"

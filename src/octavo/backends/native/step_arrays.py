@@ -69,6 +69,8 @@ class StepArrays:
     num_top: int = 0
     """Alternatives that all logprobs of the step report together."""
     num_draws: int = 0
+    hidden_rows: "array[int]" = field(default_factory=lambda: array("i"))
+    """Rows whose last hidden states are wanted."""
     has_logprobs: bool = False
     """Whether any are to be reported."""
     _shared: dict[int, _Ids] = field(default_factory=dict)
@@ -104,6 +106,8 @@ class StepArrays:
             if seq.num_prompt_logprobs is not None:
                 self._add_targets(seq, row)
             row += len(seq.token_ids)
+            if seq.num_pooled:
+                self.hidden_rows.extend(range(row - seq.num_pooled, row))
             sampling = seq.sampling
             if not sampling:
                 continue
@@ -248,9 +252,11 @@ class StepAnswers:
     """[draws + rows]"""
     top_ids: NDArray[np.int32]
     top_logprobs: NDArray[np.float32]
+    hidden: NDArray[np.float32]
+    """[hidden rows, E]"""
 
     @classmethod
-    def for_step(cls, arrays: StepArrays) -> "StepAnswers":
+    def for_step(cls, arrays: StepArrays, hidden_size: int) -> "StepAnswers":
         """Room for the answers of a step."""
         draws, rows = arrays.num_draws, arrays.num_rows
         return cls(
@@ -258,6 +264,7 @@ class StepAnswers:
             np.zeros(draws + rows, dtype=np.float32),
             np.zeros(arrays.num_top, dtype=np.int32),
             np.zeros(arrays.num_top, dtype=np.float32),
+            np.empty((len(arrays.hidden_rows), hidden_size), dtype=np.float32),
         )
 
     def result(self, plan: StepPlan, arrays: StepArrays) -> StepResult:
@@ -266,8 +273,9 @@ class StepAnswers:
         tokens = self.tokens[:draws].tolist()
         codes = self.tokens[draws : 2 * draws].tolist()
         errors = {i: _ERRORS[code] for i, code in enumerate(codes) if code} if any(codes) else {}
+        pooled = self._pooled(plan) if len(self.hidden) else {}
         if not arrays.has_logprobs:
-            return StepResult(tokens, errors=errors)
+            return StepResult(tokens, errors=errors, pooled=pooled)
         found: dict[int, TokenLogprobs] = {}
         prompt: dict[int, list[TokenLogprobs]] = {}
         draw = row = top = 0
@@ -287,7 +295,18 @@ class StepAnswers:
                         found[i] = self._logprobs(tokens[i], i, top, num_top, draws)
                     top += num_top
             draw += seq.num_draws
-        return StepResult(tokens, found, errors, prompt)
+        return StepResult(tokens, found, errors, prompt, pooled)
+
+    def _pooled(self, plan: StepPlan) -> "dict[int, array[float]]":
+        """The sums of the hidden states of each sequence that wants one."""
+        pooled: dict[int, array[float]] = {}
+        first = 0
+        for seq in plan.seqs:
+            if seq.num_pooled:
+                states = self.hidden[first : first + seq.num_pooled]
+                pooled[seq.seq_id] = array("d", states.sum(axis=0, dtype=np.float64))
+                first += seq.num_pooled
+        return pooled
 
     def _logprobs(
         self, token_id: int, slot: int, top: int, num_top: int, draws: int

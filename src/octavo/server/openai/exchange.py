@@ -2,7 +2,6 @@
 
 import contextlib
 import time
-import uuid
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -23,9 +22,9 @@ from octavo.server.openai.prompts import check_not_empty
 from octavo.server.openai.requests import GenerationBody
 from octavo.server.openai.sampling import max_tokens_in_context
 from octavo.server.openai.structured_outputs import grammar_field, naming_field
-from octavo.server.request_ids import request_id_of
+from octavo.server.request_ids import new_engine_id, request_id_of
 from octavo.server.serving import ServedModel, Serving
-from octavo.server.streaming import EventStream
+from octavo.server.streaming import DONE, EventStream
 from octavo.server.terms import Terms
 from octavo.text.bad_words import with_bad_words
 
@@ -97,14 +96,16 @@ class Answer(Protocol):
         ...
 
     def frames(self) -> AsyncGenerator[bytes, None]:
-        """The events of the stream, without the last `[DONE]`."""
+        """The events of the stream, without its last `[DONE]`."""
         ...
 
 
-async def send(exchange: Exchange, answer: Answer, http_request: Request) -> Response:
-    """Make the answer in the form that was asked for, for as long as the client is there."""
+async def send(
+    exchange: Exchange, answer: Answer, http_request: Request, *, last: bytes = DONE
+) -> Response:
+    """Make the answer in the form that was asked for, for as long as the client is there. `last` ends a stream."""
     if exchange.body.stream:
-        return EventStream(answer.frames(), exchange.headers)
+        return EventStream(answer.frames(), exchange.headers, last=last)
     data = await run_while_connected(lambda _: answer.whole(), http_request.receive)
     return Response(data, headers=dict(exchange.headers), media_type="application/json")
 
@@ -126,6 +127,7 @@ def generation_request(
     Raises InvalidParameterError, PromptError, ContextLengthError.
     """
     ready = model.ready
+    model.check_generates()
     params.verify(vocab_size=ready.vocab_size, max_logprobs=ready.max_logprobs)
     params = with_bad_words(params, model.assets.tokenizer)
     check_listed_ids(params, len(token_ids))
@@ -136,19 +138,12 @@ def generation_request(
         params.n * sum(prompt.params.max_tokens or 0 for prompt in prompts),
         ready.vocab_size,
     )
-    priority = body.priority or 0
-    if priority and serving.policy is not SchedulingPolicy.PRIORITY:
-        raise InvalidParameterError(
-            f"priority needs --scheduling-policy priority; given: {priority}",
-            parameter="priority",
-            value=priority,
-        )
+    check_priority(body.priority, serving.policy)
     longest = max(prompt.params.max_tokens or 1 for prompt in prompts)
-    # Never the client's own id: two requests may carry the same one.
     return GenerationRequest(
-        uuid.uuid4().hex,
+        new_engine_id(),
         prompts,
-        priority,
+        body.priority or 0,
         cache_salt,
         n=1 if body.n is None else body.n,
         wants_kv_usage=bool(body.return_kv_usage),
@@ -156,6 +151,16 @@ def generation_request(
         arrived=arrived,
         terms=terms,
     )
+
+
+def check_priority(priority: int | None, policy: SchedulingPolicy) -> None:
+    """Raise InvalidParameterError for a priority that would have no effect."""
+    if priority and policy is not SchedulingPolicy.PRIORITY:
+        raise InvalidParameterError(
+            f"priority needs --scheduling-policy priority; given: {priority}",
+            parameter="priority",
+            value=priority,
+        )
 
 
 def _fitted(

@@ -60,4 +60,6 @@ CHAT_FIELDS = KnownFields(
     },
 )
 
-TOKENIZE_FIELDS = KnownFields(no_effect=frozenset({"user"}), refused={})
+TOKENIZE_FIELDS = KnownFields(
+    no_effect=frozenset({"user"}), refused={"mm_processor_kwargs": Refused(_MULTIMODAL, ({},))}
+)
