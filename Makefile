@@ -19,7 +19,8 @@ SOURCES := pyproject.toml $(wildcard CMakeLists.txt) $(shell find csrc cmake -ty
 PYTHON_FILES := src tests tools bench
 CXX_FILES := $(shell find csrc -name '*.cc' -o -name '*.h' 2> /dev/null)
 
-.PHONY: help setup serve test test-long check format docs docs-options models wheel test-install test-kernels-sanitized clean
+.PHONY: help setup serve test test-long check format docs docs-options models wheel test-install \
+	test-kernels-sanitized test-kernels-arm clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 26
@@ -29,10 +30,10 @@ setup: $(STAMPS)/octavo ## Make .venv with .venv/bin/octavo
 serve: $(STAMPS)/octavo ## Fetch the default model and serve it on 127.0.0.1:8000 (MODEL=..., FLAGS="--port 8001")
 	$(BIN)/octavo serve $(MODEL) $(FLAGS)
 
-test: $(STAMPS)/test models test-kernels-sanitized ## Run the test suite in its short form
+test: $(STAMPS)/test models test-kernels-sanitized test-kernels-arm ## Run the test suite in its short form
 	$(BIN)/python -m pytest -m "not long" $(PYTEST_FLAGS)
 
-test-long: $(STAMPS)/test models test-kernels-sanitized test-install ## Run everything, with full counts
+test-long: $(STAMPS)/test models test-kernels-sanitized test-kernels-arm test-install ## Run everything, with full counts
 	$(BIN)/python -m pytest $(PYTEST_FLAGS)
 
 test-kernels-sanitized: $(STAMPS)/test ## Build the kernels' C++ tests with sanitizers and run them
@@ -40,6 +41,17 @@ test-kernels-sanitized: $(STAMPS)/test ## Build the kernels' C++ tests with sani
 		-DCMAKE_BUILD_TYPE=RelWithDebInfo -DOCTAVO_SANITIZE=ON -DOCTAVO_BUILD_TESTS=ON
 	$(BIN)/cmake --build build/sanitize
 	$(BIN)/ctest --test-dir build/sanitize --output-on-failure --no-tests=error
+
+test-kernels-arm: $(STAMPS)/test ## Build the kernels' C++ tests for AArch64 and run them in an emulator, where both are installed
+	@if ! command -v aarch64-linux-gnu-g++ > /dev/null || ! command -v qemu-aarch64 > /dev/null; then \
+		echo "test-kernels-arm: left out, the NEON kernels are not tested: it needs aarch64-linux-gnu-g++ and qemu-aarch64."; \
+		echo "On Debian or Ubuntu: apt-get install -y g++-aarch64-linux-gnu qemu-user"; \
+	else \
+		$(BIN)/cmake -S . -B build/aarch64 -G Ninja -DCMAKE_MAKE_PROGRAM="$(CURDIR)/$(BIN)/ninja" \
+			-DCMAKE_TOOLCHAIN_FILE=cmake/aarch64-linux-gnu.cmake -DOCTAVO_BUILD_TESTS=ON; \
+		$(BIN)/cmake --build build/aarch64; \
+		$(BIN)/ctest --test-dir build/aarch64 --output-on-failure --no-tests=error; \
+	fi
 
 check: $(STAMPS)/check $(STAMPS)/test ## Formatters, linters, types and import rules
 	$(BIN)/ruff format --check $(PYTHON_FILES)

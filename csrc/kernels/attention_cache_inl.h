@@ -71,15 +71,18 @@ template <>
 struct KeyMath<KvFormat::kBf16> {
   using Acc = VecF;
   static inline Pairs key(const uint8_t* p) { return load_pairs(p); }
-  static inline Pairs query(const int32_t* p) {
+  static inline auto query(const int32_t* p) {
     return splat_pair(reinterpret_cast<const uint16_t*>(p));
   }
-  static inline VecF dot(VecF acc, Pairs k, Pairs q) { return dot_bf16(acc, k, q); }
+  template <class Splat>
+  static inline VecF dot(VecF acc, Pairs k, Splat q) {
+    return dot_bf16(acc, k, q);
+  }
 };
 template <>
 struct KeyMath<KvFormat::kInt8> {
   using Acc = VecI;
-  static inline Bytes key(const uint8_t* p) { return load_shifted(p); }
+  static inline Bytes key(const uint8_t* p) { return load_unsigned(p); }
   static inline Quad query(const int32_t* p) {
     return splat_quad(reinterpret_cast<const int8_t*>(p));
   }
@@ -98,7 +101,7 @@ struct Pass {
   alignas(64) uint8_t weights_high[R][kKeysPerTile];  // int8: weights in 16 bits, in two planes
   alignas(64) uint8_t weights_low[R][kKeysPerTile];
   float weight_unit[R];    // int8: what 1 in 16 bits stands for
-  int32_t value_start[R];  // int8: what sums begin with, since values are read as v + kByteShift
+  int32_t value_start[R];  // int8: what sums begin with, since values are read as v + kSignedShift
   float factor[R];         // for what was summed before this tile
 };
 
@@ -149,48 +152,44 @@ OCTAVO_OWN_REGISTERS static void scores_of_groups(const TileBlocks& t, int g0, c
 // The weights of a tile, of row r, into the form that the values take. Returns the sum of what is
 // used.
 template <KvFormat F, int R>
-static inline VecF round_weights(const TileBlocks& t, VecF (&p)[kGroupsPerTile], int r,
-                                 Pass<F, R>& pass) {
+static inline VecF round_weights(const TileBlocks& t, int r, Pass<F, R>& pass) {
+  float* const p = pass.scores[r];
   VecF sum = zero();
   if constexpr (F == KvFormat::kInt8) {
     // Times the token's scale, in units of the largest / 65535: exact in integers, twice 8 bits.
     VecF largest = zero();
-    OCTAVO_UNROLL
+    OCTAVO_UNROLL_TILE
     for (int g = 0; g < kGroupsPerTile; ++g) {
-      sum = add(sum, p[g]);
-      p[g] = keep_above(mul(p[g], load(t.value_scales[g])), p[g], 0.0f);
-      largest = vmax(largest, p[g]);
+      const VecF weight = load(p + g * 16);
+      sum = add(sum, weight);
+      const VecF scaled = keep_above(mul(weight, load(t.value_scales[g])), weight, 0.0f);
+      largest = vmax(largest, scaled);
+      store(p + g * 16, scaled);
     }
     const float top = reduce_max(largest);
     pass.weight_unit[r] = top / 65535.0f;
     const VecF inverse = splat(top > 0.0f ? 65535.0f / top : 0.0f);
     VecI total = splat_int(0);
-    OCTAVO_UNROLL
-    for (int g = 0; g < kGroupsPerTile; ++g) {
-      const VecI w = to_int(mul(p[g], inverse));
-      if constexpr (kByteShift != 0) total = add_int(total, w);
-      store_low_bytes(pass.weights_low[r] + g * 16, w);
-      store_low_bytes(pass.weights_high[r] + g * 16, shift_right_8(w));
+    OCTAVO_UNROLL_TILE
+    for (int i = 0; i < kKeysPerTile; i += 16) {
+      const VecI w = to_int(mul(load(p + i), inverse));
+      if constexpr (kSignedShift != 0) total = add_int(total, w);
+      store_low_bytes(pass.weights_low[r] + i, w);
+      store_low_bytes(pass.weights_high[r] + i, shift_right_8(w));
     }
-    if constexpr (kByteShift != 0) pass.value_start[r] = -kByteShift * reduce_sum_int(total);
+    if constexpr (kSignedShift != 0) pass.value_start[r] = -kSignedShift * reduce_sum_int(total);
+  } else if constexpr (by_pairs(F)) {
+    const uint16_t ones[2] = {0x3f80, 0x3f80};
+    const auto one = splat_pair(ones);
+    OCTAVO_UNROLL_TILE
+    for (int i = 0; i < kKeysPerTile; i += 16) store_bf16(pass.weights_bf16[r] + i, load(p + i));
+    OCTAVO_UNROLL_TILE  // not right after each is stored: that would wait for the store
+        for (int i = 0; i < kKeysPerTile; i += 32) {
+      sum = dot_bf16(sum, load_pairs(pass.weights_bf16[r] + i), one);
+    }
   } else {
     OCTAVO_UNROLL
-    for (int g = 0; g < kGroupsPerTile; ++g) {
-      if constexpr (by_pairs(F)) {
-        store_bf16(pass.weights_bf16[r] + g * 16, p[g]);
-      } else {
-        store(pass.scores[r] + g * 16, p[g]);
-        sum = add(sum, p[g]);
-      }
-    }
-    if constexpr (by_pairs(F)) {
-      const uint16_t ones[2] = {0x3f80, 0x3f80};
-      const Pairs one = splat_pair(ones);
-      OCTAVO_UNROLL
-      for (int i = 0; i < kKeysPerTile; i += 32) {
-        sum = dot_bf16(sum, load_pairs(pass.weights_bf16[r] + i), one);
-      }
-    }
+    for (int i = 0; i < kKeysPerTile; i += 16) sum = add(sum, load(p + i));
   }
   return sum;
 }
@@ -267,7 +266,7 @@ OCTAVO_OWN_REGISTERS static void int8_values_of_channels(const TileBlocks& t,
                                                          int v0, const KvLayer& kv,
                                                          const Pass<KvFormat::kInt8, R>& pass) {
   VecI high[R][N] = {}, low[R][N] = {};
-  if constexpr (kByteShift != 0) {
+  if constexpr (kSignedShift != 0) {
     OCTAVO_UNROLL
     for (int r = 0; r < R; ++r) {
       OCTAVO_UNROLL
@@ -284,7 +283,7 @@ OCTAVO_OWN_REGISTERS static void int8_values_of_channels(const TileBlocks& t,
     for (int i = 0; i < 4; ++i, base += stride, weights_high += 4, weights_low += 4) {
       Bytes v[N];
       OCTAVO_UNROLL
-      for (int n = 0; n < N; ++n) v[n] = load_shifted(base + n * kLine);
+      for (int n = 0; n < N; ++n) v[n] = load_signed(base + n * kLine);
       fetcher.step();
       OCTAVO_UNROLL
       for (int r = 0; r < R; ++r) {

@@ -20,13 +20,13 @@ OCTAVO_OWN_REGISTERS static void fp8_scores_of_groups(const TileBlocks& t, int g
     }
     OCTAVO_UNROLL
     for (int r = 0; r < R; ++r) {
-      const Pairs x = splat_pair(reinterpret_cast<const uint16_t*>(query + r));
+      const auto x = splat_pair(reinterpret_cast<const uint16_t*>(query + r));
       OCTAVO_UNROLL
       for (int n = 0; n < N; ++n) acc[r][n] = dot_bf16(acc[r][n], first[n], x);
     }
     OCTAVO_UNROLL
     for (int r = 0; r < R; ++r) {
-      const Pairs x = splat_pair(reinterpret_cast<const uint16_t*>(query + R + r));
+      const auto x = splat_pair(reinterpret_cast<const uint16_t*>(query + R + r));
       OCTAVO_UNROLL
       for (int n = 0; n < N; ++n) acc[r][n] = dot_bf16(acc[r][n], second[n], x);
     }
@@ -63,13 +63,13 @@ OCTAVO_OWN_REGISTERS static void fp8_values_of_channels(const TileBlocks& t, con
       fetcher.step();
       OCTAVO_UNROLL
       for (int r = 0; r < R; ++r) {
-        const Pairs p = splat_pair(weights + r * kKeysPerTile);
+        const auto p = splat_pair(weights + r * kKeysPerTile);
         OCTAVO_UNROLL
         for (int n = 0; n < N; ++n) acc[r][n] = dot_bf16(acc[r][n], first[n], p);
       }
       OCTAVO_UNROLL
       for (int r = 0; r < R; ++r) {
-        const Pairs p = splat_pair(weights + r * kKeysPerTile + 2);
+        const auto p = splat_pair(weights + r * kKeysPerTile + 2);
         OCTAVO_UNROLL
         for (int n = 0; n < N; ++n) acc[r][n] = dot_bf16(acc[r][n], second[n], p);
       }

@@ -57,7 +57,7 @@ static void convert_queries(const AttentionItem& item, const AttentionState& s) 
       s.query_scale[row] = quantize_head(q, dim, bytes);
       int32_t sum = 0;
       for (int64_t i = 0; i < dim; ++i) sum += bytes[i];
-      s.query_start[row] = (kByteShift - 128) * sum;
+      s.query_start[row] = (kUnsignedShift - 128) * sum;
     } else if constexpr (by_pairs(F)) {
       for (int64_t i = 0; i < dim; i += 16) {
         store_bf16(reinterpret_cast<uint16_t*>(form) + i, load(q + i));
@@ -76,25 +76,23 @@ static void convert_queries(const AttentionItem& item, const AttentionState& s) 
 template <KvFormat F, int R>
 OCTAVO_OWN_REGISTERS static void softmax_tile(const TileBlocks& t, int lo, int hi, int r, float* m,
                                               float* l, Pass<F, R>& pass) {
-  VecF p[kGroupsPerTile];
-  OCTAVO_UNROLL
-  for (int g = 0; g < kGroupsPerTile; ++g) p[g] = load(pass.scores[r] + g * 16);
+  float* const p = pass.scores[r];
   if (lo > 0 || hi < kKeysPerTile) {
-    OCTAVO_UNROLL
-    for (int g = 0; g < kGroupsPerTile; ++g) {
-      p[g] = keep_lanes(p[g], lo - g * 16, hi - g * 16, -__builtin_inff());
+    OCTAVO_UNROLL_TILE
+    for (int i = 0; i < kKeysPerTile; i += 16) {
+      store(p + i, keep_lanes(load(p + i), lo - i, hi - i, -__builtin_inff()));
     }
   }
-  VecF largest = p[0];
+  VecF largest = load(p);
   OCTAVO_UNROLL
-  for (int g = 1; g < kGroupsPerTile; ++g) largest = vmax(largest, p[g]);
+  for (int i = 16; i < kKeysPerTile; i += 16) largest = vmax(largest, load(p + i));
   const float tile_max = reduce_max(largest);
   const float new_max = tile_max > *m ? tile_max : *m;
   const VecF base = splat(new_max);
-  OCTAVO_UNROLL
-  for (int g = 0; g < kGroupsPerTile; ++g) p[g] = exp2v(sub(p[g], base));
+  OCTAVO_UNROLL_TILE
+  for (int i = 0; i < kKeysPerTile; i += 16) store(p + i, exp2v(sub(load(p + i), base)));
   const float factor = first_lane(exp2v(splat(*m - new_max)));
-  const VecF sum = round_weights<F, R>(t, p, r, pass);
+  const VecF sum = round_weights<F, R>(t, r, pass);
   *m = new_max;
   *l = *l * factor + reduce_sum(sum);
   pass.factor[r] = factor;

@@ -22,7 +22,7 @@ enum class WeightFormat : uint8_t {
   kU4 = 2,     // w = d * u + m, u of 4 bits; groups of 32. Q4_0, Q4_1, Q4_K
   kS8 = 3,     // w = d * q, q of 8 bits; groups of 32. Q8_0, Q5_0
   kS8x16 = 4,  // the same with groups of 16. Q6_K
-  kU8 = 5,     // w = d * u + m, u of 8 bits; groups of 32. Q5_1, Q5_K
+  kU8 = 5,     // w = d * u + m, u of 5 bits in a byte; groups of 32. Q5_1, Q5_K
   kI8 = 6,     // w = d * q, q of 8 bits; one d for a column. Made from floats at load
 };
 constexpr int kNumWeightFormats = 7;

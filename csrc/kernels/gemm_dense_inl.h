@@ -21,10 +21,13 @@ template <>
 struct Dense<WeightFormat::kBf16> {
   static inline const uint16_t* row(const ActView& a, int64_t r) { return a.bf16 + r * a.k; }
   static inline Pairs weights(const uint8_t* line) { return load_pairs(line); }
-  static inline Pairs activation(const uint16_t* x, int64_t step) {
+  static inline auto activation(const uint16_t* x, int64_t step) {
     return splat_pair(x + 2 * step);
   }
-  static inline VecF dot(VecF acc, Pairs w, Pairs x) { return dot_bf16(acc, w, x); }
+  template <class Splat>
+  static inline VecF dot(VecF acc, Pairs w, Splat x) {
+    return dot_bf16(acc, w, x);
+  }
 };
 
 template <WeightFormat F, int R, int P>

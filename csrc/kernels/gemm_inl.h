@@ -11,6 +11,12 @@
 #endif
 // Unrolled further, a loop that fills the registers needs more of them.
 #define OCTAVO_NO_UNROLL _Pragma("GCC unroll 1")
+// A loop over the 128 floats of a tile: AVX-512 holds them all.
+#if defined(OCTAVO_TIER_AVX512)
+#define OCTAVO_UNROLL_TILE OCTAVO_UNROLL
+#else
+#define OCTAVO_UNROLL_TILE OCTAVO_NO_UNROLL
+#endif
 
 // A function whose loops fill the registers is not inlined into another: the compiler would keep
 // that one's vectors on the stack, or this one's.
@@ -42,27 +48,28 @@ using KvPrefetcher = Prefetcher<2>;
 // Quantized weights w = d * (u - zero) + m against activations in groups: an exact integer dot
 // product per group, started at what the stored zero takes off, then one fused multiply-add into
 // the float accumulator.
+// kSmall: bytes are below 128, the same signed and unsigned.
 template <WeightFormat F>
 struct Grouped;
 template <>
 struct Grouped<WeightFormat::kU4> {
   static constexpr int kK = 32, kPanelLines = 4, kZero = 0;
-  static constexpr bool kNibble = true, kMin = true;
+  static constexpr bool kNibble = true, kSmall = true, kMin = true;
 };
 template <>
 struct Grouped<WeightFormat::kS8> {
   static constexpr int kK = 32, kPanelLines = 8, kZero = 128;
-  static constexpr bool kNibble = false, kMin = false;
+  static constexpr bool kNibble = false, kSmall = false, kMin = false;
 };
 template <>
 struct Grouped<WeightFormat::kS8x16> {
   static constexpr int kK = 16, kPanelLines = 4, kZero = 128;
-  static constexpr bool kNibble = false, kMin = false;
+  static constexpr bool kNibble = false, kSmall = false, kMin = false;
 };
 template <>
 struct Grouped<WeightFormat::kU8> {
   static constexpr int kK = 32, kPanelLines = 8, kZero = 0;
-  static constexpr bool kNibble = false, kMin = true;
+  static constexpr bool kNibble = false, kSmall = true, kMin = true;
 };
 
 // Byte offsets inside a record. With minima a panel's scales follow its lines; without, both
@@ -94,7 +101,7 @@ static inline VecF panel_weights(const uint8_t* tile, int64_t k, int p) {
 
 template <class G>
 static inline Bytes load_line_of(const uint8_t* p) {
-  return G::kNibble ? load_bytes(p) : load_shifted(p);
+  return G::kSmall ? load_bytes(p) : load_unsigned(p);
 }
 
 // P panels from `panel` on.
@@ -102,7 +109,7 @@ template <WeightFormat F, int R, int P>
 static inline void grouped_panels(const ActView& a, int64_t first_row, const uint8_t* tile,
                                   int panel, const Prefetches& next, float* out) {
   using G = Grouped<F>;
-  constexpr int kShift = G::kNibble ? 0 : kByteShift;
+  constexpr int kShift = G::kSmall ? 0 : kUnsignedShift;
   const int64_t groups = a.k / G::kK;
   const int64_t scales = a.k / kGroup;
   const int8_t* q = a.q + first_row * a.k;
@@ -145,7 +152,7 @@ static inline void grouped_panels(const ActView& a, int64_t first_row, const uin
       for (int r = 0; r < R; ++r) {
         const Quad x = splat_quad(q + r * a.k + k);
         OCTAVO_UNROLL
-        for (int p = 0; p < P; ++p) dot[r][p] = dot_u8s8<G::kNibble>(dot[r][p], first[p], x);
+        for (int p = 0; p < P; ++p) dot[r][p] = dot_u8s8<G::kSmall>(dot[r][p], first[p], x);
       }
       if constexpr (G::kNibble) {
         Bytes second[P];
@@ -155,7 +162,7 @@ static inline void grouped_panels(const ActView& a, int64_t first_row, const uin
         for (int r = 0; r < R; ++r) {
           const Quad x = splat_quad(q + r * a.k + k + 4);
           OCTAVO_UNROLL
-          for (int p = 0; p < P; ++p) dot[r][p] = dot_u8s8<G::kNibble>(dot[r][p], second[p], x);
+          for (int p = 0; p < P; ++p) dot[r][p] = dot_u8s8<G::kSmall>(dot[r][p], second[p], x);
         }
       }
     }

@@ -5,8 +5,10 @@
 // registers.
 #if defined(OCTAVO_TIER_AVX512)
 constexpr int kPeakChains = 12;
+#elif defined(OCTAVO_TIER_NEON)
+constexpr int kPeakChains = 4;  // of four registers each
 #else
-constexpr int kPeakChains = 5;  // of two registers each, or four of NEON's
+constexpr int kPeakChains = 5;  // of two registers each
 #endif
 
 // The compiler must take x for new, else it computes a product once for all.
@@ -51,9 +53,9 @@ static int64_t peak_f32(int64_t rounds, const float* in, float* out) {
 static int64_t peak_bf16(int64_t rounds, const float* in, float* out) {
   VecF acc[kPeakChains];
   for (VecF& chain : acc) chain = load(in);
-  const Pairs a = splat_pair(reinterpret_cast<const uint16_t*>(in));
+  const auto a = splat_pair(reinterpret_cast<const uint16_t*>(in));
   peak_rounds(rounds, acc, load_pairs(in), a,
-              [](VecF c, Pairs x, Pairs y) { return dot_bf16(c, x, y); });
+              [](VecF c, Pairs x, auto y) { return dot_bf16(c, x, y); });
   for (int i = 1; i < kPeakChains; ++i) acc[0] = add(acc[0], acc[i]);
   store(out, acc[0]);
   return rounds * kPeakChains * 16 * 2 * 2;

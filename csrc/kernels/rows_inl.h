@@ -31,19 +31,23 @@ class ChunkQuantizer {
  public:
   // Several are read before any is written: what reductions wait for overlaps.
   inline void read(const float* x) {
-    a_ = load(x), b_ = load(x + 16);
-    largest_ = reduce_max(vmax(vabs(a_), vabs(b_)));
-    energy_ = reduce_sum(fma(a_, a_, mul(b_, b_)));
+    const VecF a = load(x), b = load(x + 16);
+    x_ = x;
+    largest_ = reduce_max(vmax(vabs(a), vabs(b)));
+    energy_ = reduce_sum(fma(a, a, mul(b, b)));
   }
   inline void write(const ActBuffer& dst, int64_t chunk) {
+    VecF a = load(x_), b = load(x_ + 16);
     uint8_t at = kNoOutlier;
-    if (largest_ * largest_ > dst.outlier_share * energy_) at = leave_out(dst.outlier + chunk);
+    if (largest_ * largest_ > dst.outlier_share * energy_) {
+      at = leave_out(&a, &b, dst.outlier + chunk);
+    }
     dst.outlier_at[chunk] = at;
     const float scale = largest_ / 127.0f;
     const VecF inverse = splat(scale > 0.0f ? 127.0f / largest_ : 0.0f);
     int8_t* q = dst.q + chunk * kGroup;
-    store_i8(q, to_int(mul(a_, inverse)));
-    store_i8(q + 16, to_int(mul(b_, inverse)));
+    store_i8(q, to_int(mul(a, inverse)));
+    store_i8(q + 16, to_int(mul(b, inverse)));
     const int32_t sum_a = sum_i8(q), sum_b = sum_i8(q + 16);
     dst.scale[chunk] = scale;
     dst.sum16[2 * chunk] = sum_a;
@@ -52,19 +56,19 @@ class ChunkQuantizer {
   }
 
  private:
-  inline uint8_t leave_out(float* value) {
-    const int in_a = lane_of(vabs(a_), largest_), in_b = lane_of(vabs(b_), largest_);
-    *value = in_a < 16 ? lane(a_, in_a) : lane(b_, in_b);
+  inline uint8_t leave_out(VecF* a, VecF* b, float* value) {
+    const int in_a = lane_of(vabs(*a), largest_), in_b = lane_of(vabs(*b), largest_);
+    *value = in_a < 16 ? lane(*a, in_a) : lane(*b, in_b);
     if (in_a < 16) {
-      a_ = zero_lane(a_, in_a);
+      *a = zero_lane(*a, in_a);
     } else {
-      b_ = zero_lane(b_, in_b);
+      *b = zero_lane(*b, in_b);
     }
-    largest_ = reduce_max(vmax(vabs(a_), vabs(b_)));
+    largest_ = reduce_max(vmax(vabs(*a), vabs(*b)));
     return static_cast<uint8_t>(in_a < 16 ? in_a : 16 + in_b);
   }
 
-  VecF a_, b_;
+  const float* x_;
   float largest_, energy_;
 };
 

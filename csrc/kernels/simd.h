@@ -13,13 +13,15 @@
 #include "kernels/simd_generic.h"
 #endif
 
-#if !defined(OCTAVO_TIER_NEON)
 // A line for a dot product with bytes of the other kind. Where the instruction takes one kind only,
-// unsigned bytes are read as u - kByteShift, signed ones as s + kByteShift, and whoever sums up
-// their products begins with what that takes off.
-constexpr int kByteShift = 0;
-static inline Bytes load_shifted(const uint8_t* p) { return load_bytes(p); }
-#endif
+// unsigned bytes are read as u - kUnsignedShift, signed ones as s + kSignedShift, and whoever sums
+// up their products begins with what that takes off.
+static inline Bytes load_unsigned(const uint8_t* p) {
+  return kUnsignedShift == 0 ? load_bytes(p) : flip_signs(load_bytes(p));
+}
+static inline Bytes load_signed(const uint8_t* p) {
+  return kSignedShift == 0 ? load_bytes(p) : flip_signs(load_bytes(p));
+}
 
 // 2^x. Relative error under 2e-7, exactly 1 for 0, 0 for -inf. The polynomial is 1 + f * q(f), with
 // the q of degree 4 whose largest relative error for |f| <= 1/2 is least (9.2e-8 before rounding).

@@ -1,7 +1,7 @@
 // Sixteen floats in two AVX2 registers. Included inside a tier's namespace; see simd.h.
 
 // What 16 registers hold: rows of activations of a GEMM call, and panels beside them.
-constexpr int kDenseRows = 4, kInt8Rows = 2, kGroupedRows = 4, kPanelsAtOnce = 1;
+constexpr int kDenseRows = 4, kInt8Rows = 2, kGroupedRows = 2, kPanelsAtOnce = 1;
 // Of attention: query rows of a pass, and vectors of keys or channels beside R rows.
 constexpr int kRowsPerPass = 2;
 constexpr int vectors_per_pass(KvFormat format, int) { return format == KvFormat::kF32 ? 2 : 1; }
@@ -208,25 +208,23 @@ static inline Quad splat_quad(const int8_t* p) {
   __builtin_memcpy(&x, p, 4);
   return {_mm256_set1_epi32(x)};
 }
-// Exact: vpmaddubsw adds two products in 16 bits, which nibbles (15 * 127 * 2) cannot overflow.
-// Bytes of 8 bits are widened to 16 first.
-template <bool kNibble>
-static inline __m256i dot_half(__m256i acc, __m256i w, __m256i a) {
-  const __m256i ones = _mm256_set1_epi16(1);
-  if (kNibble) {
-    return _mm256_add_epi32(acc, _mm256_madd_epi16(_mm256_maddubs_epi16(w, a), ones));
-  }
-  // Even and odd bytes of each lane: w as 0..255, a sign-extended, both in 16 bits.
-  const __m256i w_even = _mm256_and_si256(w, _mm256_set1_epi16(0x00ff));
-  const __m256i w_odd = _mm256_srli_epi16(w, 8);
-  const __m256i a_even = _mm256_srai_epi16(_mm256_slli_epi16(a, 8), 8);
-  const __m256i a_odd = _mm256_srai_epi16(a, 8);
-  acc = _mm256_add_epi32(acc, _mm256_madd_epi16(w_even, a_even));
-  return _mm256_add_epi32(acc, _mm256_madd_epi16(w_odd, a_odd));
+// vpmaddubsw adds two products in 16 bits, which is exact for small bytes, below 128 (127 * 127 *
+// 2). Others are read as signed: the sign of one side goes to the other (128 * 127 * 2 still fits).
+constexpr int kUnsignedShift = 128, kSignedShift = 0;
+static inline Bytes flip_signs(Bytes a) {
+  const __m256i top = _mm256_set1_epi8(-128);
+  return {_mm256_xor_si256(a.lo, top), _mm256_xor_si256(a.hi, top)};
 }
-template <bool kNibble>
+template <bool kSmall>
+static inline __m256i dot_half(__m256i acc, __m256i w, __m256i a) {
+  const __m256i products = kSmall
+                               ? _mm256_maddubs_epi16(w, a)
+                               : _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(a, w));
+  return _mm256_add_epi32(acc, _mm256_madd_epi16(products, _mm256_set1_epi16(1)));
+}
+template <bool kSmall>
 static inline VecI dot_u8s8(VecI acc, Bytes w, Quad a) {
-  return {dot_half<kNibble>(acc.lo, w.lo, a.v), dot_half<kNibble>(acc.hi, w.hi, a.v)};
+  return {dot_half<kSmall>(acc.lo, w.lo, a.v), dot_half<kSmall>(acc.hi, w.hi, a.v)};
 }
 
 struct UnsignedQuad {
@@ -237,9 +235,17 @@ static inline UnsignedQuad splat_unsigned_quad(const uint8_t* p) {
   __builtin_memcpy(&x, p, 4);
   return {_mm256_set1_epi32(x)};
 }
+// Bytes of 8 bits on both sides are widened to 16 first: even and odd ones of each lane.
+static inline __m256i dot_widened(__m256i acc, __m256i v, __m256i a) {
+  const __m256i v_even = _mm256_srai_epi16(_mm256_slli_epi16(v, 8), 8);
+  const __m256i v_odd = _mm256_srai_epi16(v, 8);
+  const __m256i a_even = _mm256_and_si256(a, _mm256_set1_epi16(0x00ff));
+  const __m256i a_odd = _mm256_srli_epi16(a, 8);
+  acc = _mm256_add_epi32(acc, _mm256_madd_epi16(v_even, a_even));
+  return _mm256_add_epi32(acc, _mm256_madd_epi16(v_odd, a_odd));
+}
 static inline VecI dot_s8u8(VecI acc, Bytes v, UnsignedQuad a) {
-  // The unsigned side is widened like 8-bit weights; the roles are the same.
-  return {dot_half<false>(acc.lo, a.v, v.lo), dot_half<false>(acc.hi, a.v, v.hi)};
+  return {dot_widened(acc.lo, v.lo, a.v), dot_widened(acc.hi, v.hi, a.v)};
 }
 
 struct Pairs {

@@ -129,6 +129,9 @@ static inline VecF lane_bits(const uint8_t* line, int shift, int mask) {
   const __m512i bits = _mm512_srl_epi32(_mm512_load_si512(line), _mm_cvtsi32_si128(shift));
   return {_mm512_cvtepi32_ps(_mm512_and_si512(bits, _mm512_set1_epi32(mask)))};
 }
+// Dot products take bytes as they are; see load_unsigned.
+constexpr int kUnsignedShift = 0, kSignedShift = 0;
+static inline Bytes flip_signs(Bytes a) { return a; }
 struct Quad {  // 4 activation bytes, in every lane
   __m512i v;
 };
@@ -137,7 +140,7 @@ static inline Quad splat_quad(const int8_t* p) {
   __builtin_memcpy(&x, p, 4);
   return {_mm512_set1_epi32(x)};
 }
-template <bool kNibble>
+template <bool kSmall>
 static inline VecI dot_u8s8(VecI acc, Bytes w, Quad a) {
   asm("vpdpbusd %2, %1, %0" : "+v"(acc.v) : "v"(w.v), "v"(a.v));
   return acc;

@@ -107,8 +107,9 @@ static inline VecI shift_right_8(VecI a) {
 // a * 2^n for whole numbers n and a near 1; n counts as 127 above that, and below -126 it is 0.
 static inline VecF times_pow2(VecF a, VecF n) {
   OCTAVO_LANES {
-    const uint32_t power =
-        static_cast<uint32_t>(static_cast<int32_t>(n.v[i] < 127.0f ? n.v[i] : 127.0f));  // NaN: 127
+    const float bounded = n.v[i] > 127.0f ? 127.0f : n.v[i] >= -126.0f ? n.v[i] : 0.0f;
+    const uint32_t power = static_cast<uint32_t>(static_cast<int32_t>(bounded));
+    // For NaN the power is 0, so that a, which then is NaN too, stays as it is.
     a.v[i] = n.v[i] < -126.0f ? 0.0f : bits_float(float_bits(a.v[i]) + (power << 23));
   }
   return a;
@@ -221,6 +222,9 @@ static inline VecF lane_bits(const uint8_t* line, int shift, int mask) {
   }
   return r;
 }
+// Dot products take bytes as they are; see load_unsigned.
+constexpr int kUnsignedShift = 0, kSignedShift = 0;
+static inline Bytes flip_signs(Bytes a) { return a; }
 struct Quad {
   int8_t v[4];
 };
@@ -229,7 +233,7 @@ static inline Quad splat_quad(const int8_t* p) {
   __builtin_memcpy(r.v, p, 4);
   return r;
 }
-template <bool kNibble>
+template <bool kSmall>
 static inline VecI dot_u8s8(VecI acc, Bytes w, Quad a) {
   OCTAVO_LANES {
     acc.v[i] += w.v[4 * i] * a.v[0] + w.v[4 * i + 1] * a.v[1] + w.v[4 * i + 2] * a.v[2] +

@@ -305,4 +305,12 @@ TEST(exponentials_and_their_sum_equal_double) {
   }
 }
 
+TEST(exponentials_keep_what_is_not_a_number) {
+  std::vector<float> x(16, 0.0f), p(16);
+  x[3] = NAN;
+  kernels()->exp_scaled(x.data(), 0.0f, 1.0f, 16, p.data());
+  for (int i = 0; i < 16; ++i)
+    CHECK(i == 3 ? std::isnan(p[i]) : p[i] == 1.0f, "%d: %g", i, static_cast<double>(p[i]));
+}
+
 }  // namespace octavo::test
