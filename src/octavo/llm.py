@@ -62,6 +62,9 @@ class LLM:
     Requests without a seed draw theirs from `seed` and their order: the same calls give the same answers.
     """
 
+    _ended: str | None = None
+    """Why it takes no more requests."""
+
     def __init__(
         self,
         model: str | Path = DEFAULT_MODEL,
@@ -111,7 +114,6 @@ class LLM:
             generation_config, override_generation_config, self._built.model.generation.sampling
         )
         self._seeds, self._num_requests = SeedSource(seed), 0
-        self._ended: str | None = None
 
     def generate(
         self,
