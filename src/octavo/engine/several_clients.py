@@ -51,8 +51,8 @@ class SeveralClients:
         if outputs.prefixes is not None:  # of which all have to know
             self._prefixes = outputs.prefixes
             for index in range(len(self._ends)):
-                part = parts.get(index, _nothing(outputs.stats))
-                parts[index] = msgspec.structs.replace(part, prefixes=outputs.prefixes)
+                own = parts.get(index, _nothing(outputs.stats))
+                parts[index] = msgspec.structs.replace(own, prefixes=outputs.prefixes)
         now = time.monotonic()
         is_idle = not (outputs.stats.num_running or outputs.stats.num_waiting)
         for index, end in enumerate(self._ends):
@@ -116,6 +116,7 @@ class SeveralClients:
         self._ends[index] = EngineEnd(self._endpoint, index)
         if self._state is not None:
             self._ends[index].send(self._state)
+        if self._prefixes:
             told = msgspec.structs.replace(_nothing(EngineStats()), prefixes=self._prefixes)
             self._ends[index].send(told)
         return [request_id for request_id, owner in self._owners.items() if owner == index]
