@@ -27,6 +27,11 @@ from octavo.server.anthropic.requests import (
     MessagesRequest,
 )
 from octavo.server.app import build_app
+from octavo.server.json_body import BodyMemory
+from octavo.server.models.metrics import ModelsExposition
+from octavo.server.models.registry import ModelRegistry
+from octavo.server.models.routes import model_routes, server_routes
+from octavo.server.models.settings import ModelSettings
 from octavo.server.openai import limits
 from octavo.server.openai.embeddings.request import EMBEDDINGS_FIELDS, EmbeddingsRequest
 from octavo.server.openai.fields import KnownFields, RequestBody
@@ -156,12 +161,6 @@ def vllm_flags_page() -> str:
 
 def http_page() -> str:
     """Routes, and the fields of the requests that generate."""
-    paths = application().openapi()["paths"]
-    routes = [
-        [f"`{method.upper()} {path}`", route.get("description", "")]
-        for path, methods in sorted(paths.items())
-        for method, route in methods.items()
-    ]
     parts = [
         "# The HTTP API\n",
         NOTE,
@@ -170,7 +169,12 @@ def http_page() -> str:
         'Errors are `{"error": {"message", "type", "param", "code"}}`. A field that is null has its default. '
         "An unknown field is named in the response header `x-octavo-ignored-fields`, or refused with "
         "`--strict-requests`.\n",
-        _table(["route", "what it does"], routes),
+        _table(["route", "what it does"], _routes(application())),
+        "## Several models\n",
+        "A server of several models has these routes for the server and its models; all others belong to the model that "
+        "answers. Which one that is, and why, is in the response headers `x-octavo-model` and `x-octavo-model-choice` (name, "
+        "alias, default, short prompt, fallback).\n",
+        _table(["route", "what it does"], _routes(models_application())),
         "## Limits\n",
         "What a single request may ask for; more is refused with 400. The size of the body, the number of prompts and "
         "`logprobs` of a token have limits that flags set: see [the command line](cli.md).\n",
@@ -198,6 +202,14 @@ def _fields_of(title: str, model: type[RequestBody], known: KnownFields) -> list
     return parts
 
 
+def _routes(described: FastAPI) -> list[list[str]]:
+    return [
+        [f"`{method.upper()} {path}`", route.get("description", "")]
+        for path, methods in sorted(described.openapi()["paths"].items())
+        for method, route in methods.items()
+    ]
+
+
 def metrics_page() -> str:
     """Every metric."""
     families: dict[str, tuple[str, str, list[str]]] = {}
@@ -218,8 +230,31 @@ def metrics_page() -> str:
             "`GET /metrics`, for Prometheus. Names with `vllm:` are vLLM's. Units are seconds, tokens, blocks, slots (places "
             "of one token), bytes, and shares from 0 to 1. Counters end in `_total` in the text format.\n",
             _table(["name", "kind", "meaning"], rows),
+            "## Several models\n",
+            "A server of several models has these besides; in the others the label `model_name` tells the models apart.\n",
+            _table(
+                ["name", "kind", "meaning"],
+                [
+                    [f"`{family.name}`", family.type, family.documentation]
+                    for family in ModelsExposition(several_models(), {}).collect()
+                ],
+            ),
         ]
     )
+
+
+def several_models() -> ModelRegistry:
+    """One that is not loaded."""
+    return ModelRegistry([ModelSettings("model", config.EngineConfig())], config.ServerConfig())
+
+
+def models_application() -> FastAPI:
+    """The routes of a server of several models that belong to none of them."""
+    registry = several_models()
+    described = FastAPI()
+    described.include_router(server_routes(registry, ModelsExposition(registry, {})))
+    described.include_router(model_routes(registry, BodyMemory(1), 1.0))
+    return described
 
 
 def application() -> FastAPI:

@@ -174,6 +174,8 @@ class EngineConfig:
     backend: Backend = Backend.NATIVE
     num_threads: int | None = None
     """Compute threads; None: the cores that affinity and cgroup quota leave."""
+    cpus: tuple[int, ...] | None = None
+    """Logical CPUs that the engine's process keeps to, so that several engines do not meet; None: all it may use."""
     seed: int | None = None
     """Seeds of requests that bring none are derived from this and their order; None: drawn at random."""
     max_logprobs: int = 20
@@ -214,6 +216,8 @@ class ServerConfig:
     """Origins that browsers may call from (CORS)."""
     salt_cache_by_api_key: bool = False
     """Only requests with the same API key share prefixes: how long one takes tells nobody else what it begins with."""
+    api_server_count: int = 1
+    """Front end processes over the one engine; the kernel divides connections between them."""
     log_requests: bool = False
     """One line per request, never with its text."""
 
@@ -227,6 +231,7 @@ class ServerConfig:
             )
         _at_least("max_body_bytes", self.max_body_bytes, 1)
         _at_least("max_prompts_per_request", self.max_prompts_per_request, 1)
+        _at_least("api_server_count", self.api_server_count, 1)
 
 
 def choice_of(kind: type[E], name: str, value: object) -> E:

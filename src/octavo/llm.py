@@ -56,6 +56,9 @@ class LLM:
     Requests without a seed draw theirs from `seed` and their order: the same calls give the same answers.
     """
 
+    _ended: str | None = None
+    """Why it takes no more requests."""
+
     def __init__(
         self,
         model: str | Path = DEFAULT_MODEL,
@@ -93,13 +96,10 @@ class LLM:
             model=_model_config(model, tokenizer, revision, dtype, max_model_len, quantization),
             cache=CacheConfig(
                 block_size, num_gpu_blocks_override, kv_cache_memory_bytes, kv_cache_dtype, enable_prefix_caching is not False,
-                int(swap_space * GIB), swap_dir, kv_cache_dir, kv_cache_dir_size,
-            ),
+                int(swap_space * GIB), swap_dir, kv_cache_dir, kv_cache_dir_size),
             scheduler=_scheduler_config(max_num_batched_tokens, max_num_seqs, scheduling_policy),
-            speculation=speculation,
-            speculative_config=_speculation_config(speculative_config),
-            backend=choice_of(Backend, "backend", backend),
-            num_threads=num_threads, seed=seed, max_logprobs=max_logprobs,
+            speculation=speculation, speculative_config=_speculation_config(speculative_config), seed=seed,
+            backend=choice_of(Backend, "backend", backend), num_threads=num_threads, max_logprobs=max_logprobs,
         )  # fmt: skip
         self._built, self._lock = build_engine(config), threading.Lock()
         path = self._built.model.path
@@ -109,7 +109,6 @@ class LLM:
             generation_config, override_generation_config, self._built.model.generation.sampling
         )
         self._seeds, self._num_requests = SeedSource(seed), 0
-        self._ended: str | None = None
 
     def generate(
         self,

@@ -189,7 +189,7 @@ def test_simulated_against_measured_in_small(tmp_path: Path) -> None:
     # How near depends on the machine, what is compared does not.
     assert ran.returncode == (0 if found["holds"] else 1)
     trials = [(c["trial"]["share"], c["trial"]["max_num_seqs"]) for c in found["comparisons"]]
-    assert trials == [(0.3, 256), (0.6, 256), (0.85, 256), (0.85, 4), (0.85, 16)]
+    assert trials == [(0.3, 256), (0.6, 256), (0.85, 256), (0.85, 2), (0.85, 4)]
     for c in found["comparisons"]:
         assert c["measured"]["tokens_per_s"] > 0 < c["simulated"]["tokens_per_s"]
     assert found["fit"]["num_steps"] > 100

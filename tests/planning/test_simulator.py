@@ -37,6 +37,15 @@ def test_a_request_alone_takes_the_time_of_its_steps() -> None:
     assert figures.normalized_latency_s.mean == pytest.approx(figures.e2e_s.mean / 20)
 
 
+def test_the_first_step_after_nothing_takes_longer() -> None:
+    requests = [request("a", 0.0, 50, 3), request("b", 60.0, 50, 3), request("c", 60.0, 50, 3)]
+    sleepy = replace(SETUP, costs=replace(COSTS, wake_s=0.25))
+    ends, later = (
+        [s.end_s or 0 for s in setup.run(requests).served.values()] for setup in (SETUP, sleepy)
+    )
+    assert [b - a for a, b in zip(ends, later, strict=True)] == pytest.approx([0.25] * 3)
+
+
 def test_a_request_that_comes_during_a_step_waits_for_its_end() -> None:
     alone = SETUP.run([request("a", 0.0, 200, 1)]).end_s
     recorder = SETUP.run([request("a", 0.0, 200, 1), request("b", alone / 2, 200, 1)])

@@ -173,6 +173,8 @@ FLAGS: tuple[Flag, ...] = (
          "Origin that browsers may call from (CORS); repeat it for more."),
     Flag("--salt-cache-by-api-key", "server.salt_cache_by_api_key", Group.SERVER, Reads.SWITCH,
          "Share pages of equal beginnings only between requests with the same API key."),
+    Flag("--api-server-count", "server.api_server_count", Group.SERVER, Reads.COUNT,
+         "Front end processes, where one does not keep up with its clients."),
     Flag("--enable-log-requests", "server.log_requests", Group.SERVER, Reads.SWITCH,
          "Log one line for each request, never its text."),
     Flag("--max-tokens", "sampling.max_tokens", Group.SAMPLING, Reads.COUNT,

@@ -7,7 +7,9 @@ import os
 import shlex
 import sys
 import threading
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
@@ -24,6 +26,7 @@ from octavo.evaluation.processes import descendants, process_use
 
 if TYPE_CHECKING:
     from octavo.engine.messages import Ready
+    from octavo.server.models.settings import ModelSettings
 
 ASK_TIMEOUT_S = 10.0
 MAX_TOKENS = 64
@@ -37,7 +40,16 @@ def serve(
     model: Annotated[str | None, typer.Argument(metavar="MODEL", help=MODEL_HELP)] = None,
     *,
     model_flag: Annotated[
-        str | None, typer.Option("--model", metavar="MODEL", help="The same as the argument.")
+        list[str] | None,
+        typer.Option(
+            "--model",
+            metavar="[NAME=]MODEL",
+            help="The same as the argument; repeat it with names to serve several models.",
+        ),
+    ] = None,
+    model_config: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="YAML or JSON with several models and their settings."),
     ] = None,
     settings: Settings,
 ) -> None:
@@ -47,7 +59,12 @@ def serve(
 
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", force=True)
     logging.getLogger("octavo").setLevel(logging.INFO)
-    name = _choose(model, model_flag)
+    several = _several(model, model_flag or [], model_config, settings)
+    if several is not None:
+        from octavo.cli.serve_models import serve_several
+
+        raise typer.Exit(serve_several(several, settings.server()))
+    name = _choose(model, model_flag or [])
     engine, server = settings.engine(name), settings.server()
     engine = with_fetched_model(engine)
     server = replace(server, served_model_names=server.served_model_names or (name,))
@@ -59,7 +76,28 @@ def serve(
     raise typer.Exit(exit_code)
 
 
-def _choose(argument: str | None, flag: str | None) -> str:
+def _several(
+    argument: str | None, flags: Sequence[str], path: Path | None, settings: Settings
+) -> "list[ModelSettings] | None":
+    """The models of a server of several; None: there is one, as ever."""
+    if path is None and len(flags) < 2 and not any("=" in flag for flag in flags):
+        return None
+    from octavo.cli.model_config import named_models, read_model_config
+
+    several = named_models(flags, settings) if path is None else read_model_config(path, settings)
+    if several is None:
+        return None
+    if argument is not None or (path is not None and flags):
+        given = [argument or "", *flags, str(path or "")]
+        raise ConfigError(
+            "give one MODEL, or several with --model NAME=MODEL, or --model-config FILE; "
+            f"given: {' and '.join(filter(None, given))}"
+        )
+    return several
+
+
+def _choose(argument: str | None, flags: Sequence[str]) -> str:
+    flag = next(iter(flags), None)
     if argument is not None and flag is not None and argument != flag:
         raise ConfigError(f"two models are given: {argument} and --model {flag}")
     return argument or flag or DEFAULT_MODEL

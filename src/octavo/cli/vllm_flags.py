@@ -69,7 +69,6 @@ FOREIGN_FLAGS: tuple[ForeignFlag, ...] = (
     _refused("--tensor-parallel-size -tp", "one device is used", unless=_ONE),
     _refused("--pipeline-parallel-size -pp", "one device is used", unless=_ONE),
     _refused("--data-parallel-size -dp", "one engine for each server", unless=_ONE),
-    _refused("--api-server-count", "one front end for each server", unless=_ONE),
     _refused("--load-format", "the files decide", unless=("auto", "gguf", "safetensors")),
     _refused("--tokenizer-mode", "the tokenizer's files decide", unless=("auto", "hf")),
     _refused("--generation-config", "the model's own is used", unless=("auto",)),

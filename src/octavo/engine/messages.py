@@ -1,6 +1,6 @@
 """What the front end and the engine process say to each other (msgpack over a local socket).
 
-Front end -> engine: Submit, Abort, AbortSequence, Drain. Engine -> front end: Loading*, then Ready, then StepOutputs; or EngineFailed.
+Front end -> engine: Submit, Abort, AbortSequence, ClientGone, Drain. Engine -> front end: Loading*, then Ready, then StepOutputs; or EngineFailed.
 """
 
 from array import array
@@ -55,6 +55,12 @@ class Drain(msgspec.Struct, frozen=True, tag=True):
     """Take no new requests, finish those accepted, then exit 0. Those still open after `timeout_s` are aborted."""
 
     timeout_s: float
+
+
+class ClientGone(msgspec.Struct, frozen=True, tag=True):
+    """A client of the engine has ended without a word: abort its requests, and expect another in its place."""
+
+    index: int
 
 
 class Loading(msgspec.Struct, frozen=True, tag=True):
@@ -252,5 +258,5 @@ class EngineFailed(msgspec.Struct, frozen=True, tag=True):
     message: str
 
 
-ToEngine: TypeAlias = Submit | Abort | AbortSequence | Drain
+ToEngine: TypeAlias = Submit | Abort | AbortSequence | ClientGone | Drain
 FromEngine: TypeAlias = Loading | Ready | StepOutputs | EngineFailed

@@ -3,6 +3,7 @@
 import math
 import random
 import time
+from array import array
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
@@ -22,6 +23,11 @@ BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)
 PROMPT_LENS, OUTPUT_LENS = (8, 640), (2, 96)
 """Shortest and longest; in between all orders of magnitude are equally likely. Less where the context is shorter."""
 WARM_UP_STEPS = 3
+WAKES = 16
+IDLE_S = 0.1
+"""Before each of the WAKES."""
+SHORT_PROMPTS = (8, 128)
+"""Tokens of the prompts that are computed then."""
 
 
 class PlanKeeper:
@@ -126,16 +132,39 @@ def profile_steps(
     return found
 
 
+def profile_wakes(
+    engine: Engine, keeper: PlanKeeper, span: AttentionSpan, *, vocab_size: int, seed: int = 0
+) -> list[tuple[StepWork, float]]:
+    """First steps after IDLE_S in which nothing was to be done, and their seconds from the arrival on."""
+    source = random.Random(f"wakes {seed}")
+    params = SamplingParams(temperature=0.0, max_tokens=1, ignore_eos=True)
+    found: list[tuple[StepWork, float]] = []
+    for number in range(WAKES):
+        prompt = _prompt(source, _between(source, *SHORT_PROMPTS), vocab_size)
+        time.sleep(IDLE_S)
+        start = time.perf_counter()
+        engine.submit(Submit(f"wake-{number}", prompt.tobytes(), params, seed=0))
+        engine.step()
+        took = time.perf_counter() - start
+        assert keeper.plan is not None  # a step has just run
+        found.append((work_of(keeper.plan, span), took))
+    return found
+
+
 def _endless(source: random.Random, vocab_size: int, max_model_len: int) -> Iterator[Submit]:
     shortest, longest = PROMPT_LENS
     longest = max(shortest, min(longest, max_model_len - OUTPUT_LENS[1]))
     for number in count():
         length = _between(source, shortest, longest)
-        prompt = token_id_array([source.randrange(vocab_size) for _ in range(length)])
+        prompt = _prompt(source, length, vocab_size)
         params = SamplingParams(
             temperature=0.0, max_tokens=_between(source, *OUTPUT_LENS), ignore_eos=True
         )
         yield Submit(f"profile-{number}", prompt.tobytes(), params, seed=0)
+
+
+def _prompt(source: random.Random, length: int, vocab_size: int) -> "array[int]":
+    return token_id_array([source.randrange(vocab_size) for _ in range(length)])
 
 
 def _between(source: random.Random, low: int, high: int) -> int:

@@ -12,24 +12,24 @@ from statistics import median
 from octavo.config import EngineConfig, SchedulerConfig
 from octavo.engine.messages import Ready
 from octavo.evaluation.replay import replay
-from octavo.evaluation.step_profile import WatchedEngine, profile_steps
+from octavo.evaluation.step_profile import WatchedEngine, profile_steps, profile_wakes
 from octavo.planning.costs import Fitted
 from octavo.planning.figures import Figures, Spread, figures_of
-from octavo.planning.fitting import fit_costs
+from octavo.planning.fitting import Step, fit_costs
 from octavo.planning.paged import PagedBatcher
 from octavo.planning.recorder import Recorder
 from octavo.planning.requests import SimRequest
 from octavo.planning.simulator import SimulatedMachine
 from octavo.planning.traces import at_rate
-from octavo.planning.work import AttentionSpan, StepWork
+from octavo.planning.work import AttentionSpan
 from octavo.progress import Progress, silent
 
 SHARES = (0.3, 0.6, 0.85)
 """Of the rate at which a load is done when all its requests come at once."""
 RANKED_SHARE = 0.85
 """Near the capacity a small error becomes a long queue: there the order of settings has to be right, no figure."""
-RANKED_SEATS = (4, 16)
-"""Smaller --max-num-seqs that are compared there with the engine's own."""
+RANKED_SEATS = (2, 4)
+"""Smaller --max-num-seqs, so small that they matter, that are compared there with the engine's own."""
 ALIKE = 0.1
 """Settings whose measured latencies differ by less than this share have no order."""
 
@@ -108,7 +108,7 @@ class Validated:
     """What has been found."""
 
     costs: Fitted
-    steps: Sequence[tuple[StepWork, float]]
+    steps: Sequence[Step]
     """What the costs were fitted to."""
     comparisons: Sequence[Comparison]
 
@@ -150,7 +150,8 @@ class Validation:
     progress: Progress = silent
     announce: Callable[[float], None] = lambda _seconds: None
     """Told how long it is going to take, as soon as that is known."""
-    _steps: list[tuple[StepWork, float]] = field(default_factory=list)
+    _steps: list[Step] = field(default_factory=list)
+    _wakes: list[Step] = field(default_factory=list)
     _runs: dict[Trial, list[Figures]] = field(default_factory=dict)
     _seconds_done: float = 0.0
     _seconds_in_all: float = 0.0
@@ -167,7 +168,7 @@ class Validation:
             for seats in RANKED_SEATS:
                 with WatchedEngine(_with_seats(self.config, seats)) as watched:
                     self._measure(watched)
-        costs = fit_costs(self._steps)
+        costs = fit_costs(self._steps, self._wakes)
         comparisons = []
         for trial, runs in self._runs.items():
             simulated = self._simulate(trial, costs, ready, span)
@@ -180,6 +181,9 @@ class Validation:
             watched.engine, watched.keeper, watched.span, vocab_size=ready.vocab_size,
             max_model_len=ready.max_model_len, max_num_seqs=ready.max_num_seqs, seconds=self.profile_s, seed=seed,
         )  # fmt: skip
+        self._wakes += profile_wakes(
+            watched.engine, watched.keeper, watched.span, vocab_size=ready.vocab_size, seed=seed
+        )
         self._tell(self.profile_s)
 
     def _plan(self, watched: WatchedEngine) -> None:

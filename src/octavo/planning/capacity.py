@@ -72,13 +72,13 @@ def find_capacity(setup: MachineSetup, load: Load, is_met: Callable[[Figures], b
     """
     found: Capacity | None = None
     low = high = 1.0
-    num_done: list[float] = []
+    met: list[tuple[Capacity, float]] = []
     while is_met(figures := run_at(setup, load, high)):
         # Over four times the rate: a few requests that come at random are no measure of less.
-        if found is not None and figures.requests_per_s < num_done[-2:][0] * (1 + PRECISION):
-            return found
-        num_done.append(figures.requests_per_s)
+        if len(met) >= 2 and figures.requests_per_s < met[-2][1] * (1 + PRECISION):
+            return met[-2][0]
         found, low, high = Capacity(high, figures), high, high * 2
+        met.append((found, figures.requests_per_s))
     while found is None:
         low = high / 2
         if low < LOWEST_RATE:

@@ -6,12 +6,14 @@ from functools import lru_cache
 
 from octavo.config import SchedulerConfig, SchedulingPolicy
 from octavo.core.block_tables import BlockTables
+from octavo.core.costs import RestoreCosts
 from octavo.core.events import RequestEndEvent, TokenEvent
 from octavo.core.request import Request
 from octavo.core.sampling_params import SamplingParams
 from octavo.core.scheduler import Scheduler
 from octavo.core.steady import SteadyDecode
 from octavo.core.step import SeqId, StepPlan, StepResult
+from octavo.core.tiers import Tiers
 from octavo.core.usage import KvUsage
 from octavo.engine.messages import EngineStats
 from octavo.planning.batching import (
@@ -55,6 +57,8 @@ class PagedBatcher:
             policy=SchedulingPolicy.FCFS,
             end_token_ids=_NO_END_TOKENS,
             prefix_caching=prefix_caching,
+            # Without a swap space only the number of tokens to compute again decides, whatever one costs.
+            tiers=Tiers(self.tables, RestoreCosts(token=1.0)),
         )
         self._keys: dict[SeqId, SequenceKey] = {}
         self._tokens: dict[SeqId, int] = {}

@@ -39,6 +39,8 @@ class SimulatedMachine:
         self._after_step: AfterStep | None = None
         self._coming: list[tuple[float, int, SimRequest]] = []
         self._num_offered = 0
+        self._is_asleep = True
+        """Nothing was open before."""
 
     @property
     def num_open(self) -> int:
@@ -70,6 +72,7 @@ class SimulatedMachine:
                 if not self._coming or self._coming[0][0] >= until:
                     return
                 self.clock = self._coming[0][0]
+                self._is_asleep = True
                 continue
             if self.clock >= until:
                 return
@@ -93,6 +96,9 @@ class SimulatedMachine:
         outcome = self.batcher.step()
         start = self.clock
         self.clock = start + self._costs.seconds(outcome.work)
+        if self._is_asleep:
+            self.clock += self._costs.wake_s
+            self._is_asleep = False
         self.recorder.step(start, self.clock, outcome.num_requests, outcome.work, outcome.memory)
         self.recorder.tokens(self.clock, outcome.tokens)
         self._end(outcome)

@@ -83,14 +83,19 @@ def build_app(
     install_error_handlers(app)
     for routes in _ROUTES:
         app.include_router(routes(serving))
+    add_middleware(app, config)
+    describe(app, octavo_version(), _BODIES)
+    return app
+
+
+def add_middleware(app: FastAPI, config: ServerConfig, *exposed: str) -> None:
+    """What stands around all routes. `exposed`: more headers of answers that pages of other origins may read."""
     if config.allowed_origins:
         app.add_middleware(
             CORSMiddleware,
             allow_origins=list(config.allowed_origins),
             allow_methods=["*"],
             allow_headers=["*"],
-            expose_headers=[HEADER, IGNORED_FIELDS_HEADER],
+            expose_headers=[HEADER, IGNORED_FIELDS_HEADER, *exposed],
         )
     app.add_middleware(RequestIds)
-    describe(app, octavo_version(), _BODIES)
-    return app

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NoReturn
 
-from fastapi import Request
+from starlette.requests import Request
 
 from octavo.errors import InvalidParameterError
 from octavo.server.http_errors import HttpError
@@ -60,13 +60,14 @@ async def read_json_object(request: Request, memory: BodyMemory) -> dict[str, An
             415, f"The content type must be application/json; given: {content_type or 'none'}"
         )
     with memory.holding() as take:
-        body = await _read(request, memory.max_bytes, take)
+        body = await read_body(request, memory.max_bytes, take)
         if len(body) > _THREAD_BYTES:
             return await asyncio.to_thread(parse_json_object, body)
         return parse_json_object(body)
 
 
-async def _read(request: Request, max_bytes: int, take: Callable[[int], None]) -> bytes:
+async def read_body(request: Request, max_bytes: int, take: Callable[[int], None]) -> bytes:
+    """The bytes of a body; `take` is asked for room. Raises HttpError 413, and what `take` raises."""
     declared = request.headers.get("content-length", "")
     if declared.isascii() and declared.isdecimal() and int(declared) > max_bytes:
         raise _too_large(declared, max_bytes)

@@ -5,6 +5,7 @@ Latencies are taken where the client feels them: from the arrival of the request
 
 import time
 from collections import Counter
+from collections.abc import Iterator
 
 from octavo.server.histogram import (
     BETWEEN_TOKENS_S,
@@ -35,6 +36,12 @@ class Metrics:
         self.prefill_computed_tokens = Histogram(TOKENS)
         self.num_slow_clients = 0
         self.num_finished: Counter[str] = Counter(dict.fromkeys(FINISH_REASONS, 0))
+
+    def histograms(self) -> Iterator[tuple[str, Histogram]]:
+        """Every histogram with its name."""
+        for name, value in vars(self).items():
+            if isinstance(value, Histogram):
+                yield name, value
 
     def count_slow_client(self) -> None:
         """A connection was cut because its client read or wrote too slowly."""

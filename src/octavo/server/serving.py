@@ -92,6 +92,8 @@ class Serving:
         )
         self.num_open = 0
         """Requests for generation that have been accepted and not yet answered."""
+        self.num_open_elsewhere: Callable[[], int] = int
+        """The same of other front ends, if there are some."""
         self.is_draining = False
         self._load_assets = assets if callable(assets) else None
         self._assets = None if callable(assets) else assets

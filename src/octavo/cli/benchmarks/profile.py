@@ -29,7 +29,7 @@ def profile(
     settings: Settings,
 ) -> None:
     """Measure steps of all sizes on this machine, and write what they cost for `octavo simulate --costs`."""
-    from octavo.evaluation.step_profile import WatchedEngine, profile_steps
+    from octavo.evaluation.step_profile import WatchedEngine, profile_steps, profile_wakes
     from octavo.machine import inspect_machine
     from octavo.planning.costs import write_costs
     from octavo.planning.figures import spread
@@ -45,14 +45,18 @@ def profile(
             watched.engine, watched.keeper, watched.span, vocab_size=ready.vocab_size,
             max_model_len=ready.max_model_len, max_num_seqs=ready.max_num_seqs, seconds=seconds, progress=progress,
         )  # fmt: skip
+        wakes = profile_wakes(
+            watched.engine, watched.keeper, watched.span, vocab_size=ready.vocab_size
+        )
         probe.again()
-    costs = fit_costs(steps, inspect_machine().cpu_model)
+    costs = fit_costs(steps, wakes, inspect_machine().cpu_model)
     write_costs(costs, to)
     note(f"wrote {to}")
     errors = spread(map(abs, relative_errors(costs, steps)))
     assert errors is not None  # a fit needs steps
     report = {
         "num_steps": len(steps),
+        "wake_s": costs.wake_s,
         "relative_error_p50": errors.p50,
         "relative_error_p90": errors.p90,
         "model": model,

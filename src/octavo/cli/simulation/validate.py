@@ -101,6 +101,7 @@ def _fit(validated: "Validated") -> dict[str, float]:
     assert errors is not None  # a fit needs steps
     return {
         "num_steps": len(validated.steps),
+        "wake_s": validated.costs.wake_s,
         "relative_error_p50": errors.p50,
         "relative_error_p90": errors.p90,
     }
