@@ -90,11 +90,7 @@ def build_app(
     for routes in _ROUTES:
         app.include_router(routes(serving))
     add_middleware(app, config)
-    describe(
-        app,
-        octavo_version(),
-        _BODIES,
-    )
+    describe(app, octavo_version(), _BODIES)
     return app
 
 
