@@ -11,7 +11,7 @@ RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
 
 FROM python:3.12-slim-bookworm
 RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \
-    pip install --no-cache-dir /wheels/octavo-*.whl \
+    pip install --no-cache-dir "$(echo /wheels/octavo-*.whl)[grammars]" \
     && useradd --create-home --uid 1000 octavo \
     && install --directory --owner octavo /models
 USER 1000

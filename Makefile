@@ -19,8 +19,8 @@ SOURCES := pyproject.toml $(wildcard CMakeLists.txt) $(shell find csrc cmake -ty
 PYTHON_FILES := src tests tools bench
 CXX_FILES := $(shell find csrc -name '*.cc' -o -name '*.h' 2> /dev/null)
 
-.PHONY: help setup serve test test-long check format docs models wheel test-install test-kernels-sanitized \
-	test-kernels-arm clean
+.PHONY: help setup serve test test-long check format docs docs-options models wheel test-install \
+	test-kernels-sanitized test-kernels-arm clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 26
@@ -70,6 +70,9 @@ docs: $(STAMPS)/octavo ## Write docs/reference from the code, and the measuremen
 	$(BIN)/python tools/write_reference.py
 	$(BIN)/python tools/measure_paging.py
 
+docs-options: $(STAMPS)/test ## Write docs/reference/options.md: every pair of options, asked of real servers
+	$(BIN)/python tools/write_option_matrix.py
+
 # The tests run on both models; Gemma's terms (https://ai.google.dev/gemma/terms) are agreed to here.
 models: $(STAMPS)/octavo ## Fetch the models that the tests use
 	$(BIN)/octavo pull smollm2
@@ -104,7 +107,7 @@ $(STAMPS)/venv:
 	@mkdir -p $(STAMPS) && pwd -P > $@
 
 $(STAMPS)/octavo: $(STAMPS)/venv $(SOURCES)
-	$(BIN)/pip install --editable .
+	$(BIN)/pip install --editable ".[grammars]"
 	@touch $@
 
 $(STAMPS)/test $(STAMPS)/check: $(STAMPS)/%: $(STAMPS)/octavo tools/extra_requirements.py

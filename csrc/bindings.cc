@@ -26,7 +26,7 @@ using Page = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::c
 using OutPage = nb::ndarray<uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using OutInt32s = nb::ndarray<int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using OutFloats = nb::ndarray<float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using OutLogits = nb::ndarray<float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using OutRows = nb::ndarray<float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
 void require(bool holds, const char* message) {
   if (!holds) throw std::invalid_argument(message);
@@ -52,8 +52,10 @@ void check_ids(const int32_t* ids, int64_t count, int32_t limit, const char* mes
 }
 
 void run(Plan& plan, Int32s tokens, Int32s sequences, Int32s tables, Int32s copies, Int32s rows,
-         Int32s draws, Int32s ids, Floats bias_values, OutInt32s out_tokens, OutFloats out_logprobs,
-         OutInt32s out_top_ids, OutFloats out_top_logprobs, std::optional<OutLogits> logits) {
+         Int32s draws, Int32s ids, Floats bias_values, Int32s masks, OutInt32s out_tokens,
+         OutFloats out_logprobs, OutInt32s out_top_ids, OutFloats out_top_logprobs,
+         std::optional<OutRows> logits, Int32s hidden_rows,
+         OutRows out_hidden) {
   StepInput in;
   in.token_ids = tokens.data();
   in.num_tokens = static_cast<int32_t>(tokens.size());
@@ -76,12 +78,24 @@ void run(Plan& plan, Int32s tokens, Int32s sequences, Int32s tables, Int32s copi
   check_ids(in.ids, static_cast<int64_t>(ids.size()), plan.shape().vocab_size,
             "sampling refers to a token id out of the vocabulary");
   in.bias_values = bias_values.data();
+  in.masks = reinterpret_cast<const uint32_t*>(masks.data());
+  const int64_t num_masks =
+      static_cast<int64_t>(masks.size()) / mask_words(plan.shape().vocab_size);
+  for (int32_t i = 0; i < in.num_draws; ++i) {
+    require(in.draws[i].mask >= -1 && in.draws[i].mask < num_masks, "a draw's mask is missing");
+  }
   if (logits.has_value()) {
     require(static_cast<int64_t>(logits->shape(0)) == in.num_rows &&
                 static_cast<int64_t>(logits->shape(1)) == plan.shape().vocab_size,
             "logits must be [rows][vocabulary]");
     in.logits = logits->data();
   }
+  in.hidden_rows = hidden_rows.data();
+  in.num_hidden_rows = static_cast<int32_t>(hidden_rows.size());
+  check_ids(in.hidden_rows, in.num_hidden_rows, in.num_tokens, "hidden row out of the step");
+  require(static_cast<int64_t>(out_hidden.shape(0)) == in.num_hidden_rows &&
+              static_cast<int64_t>(out_hidden.shape(1)) == plan.shape().hidden_size,
+          "hidden states must be [rows][hidden size]");
   // tokens, errors and ranks share one array: [draws], [draws], [draws + rows].
   const size_t draws_and_rows = static_cast<size_t>(in.num_draws + in.num_rows);
   require(out_tokens.size() >= 2 * static_cast<size_t>(in.num_draws) + draws_and_rows &&
@@ -95,6 +109,7 @@ void run(Plan& plan, Int32s tokens, Int32s sequences, Int32s tables, Int32s copi
   out.logprobs = out_logprobs.data();
   out.top_ids = out_top_ids.data();
   out.top_logprobs = out_top_logprobs.data();
+  out.hidden = out_hidden.data();
   nb::gil_scoped_release release;
   plan.run(in, out);
 }
@@ -207,8 +222,8 @@ void bind_plan(nb::module_& m) {
       .def("add_down", &Plan::add_down, "linear"_a, "bias"_a, "to_branch"_a)
       .def("set_head", &Plan::set_head, "linear"_a, "norm_weight"_a)
       .def("run", &run, "tokens"_a, "sequences"_a, "tables"_a, "copies"_a, "rows"_a, "draws"_a,
-           "ids"_a, "bias_values"_a, "out_tokens"_a, "out_logprobs"_a, "out_top_ids"_a,
-           "out_top_logprobs"_a, "logits"_a.none())
+           "ids"_a, "bias_values"_a, "masks"_a, "out_tokens"_a, "out_logprobs"_a, "out_top_ids"_a,
+           "out_top_logprobs"_a, "logits"_a.none(), "hidden_rows"_a, "out_hidden"_a)
       .def("read_page", &read_page, "block"_a, "page"_a,
            "Copies one block, all layers in one piece.")
       .def("write_page", &write_page, "block"_a, "page"_a, "Fills one block with what was read.")

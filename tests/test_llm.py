@@ -297,3 +297,30 @@ def test_a_model_without_a_chat_template_says_so(tmp_path: Path) -> None:
         pytest.raises(TemplateError, match="no chat template"),
     ):
         llm.chat([{"role": "user", "content": "hi"}], use_tqdm=False)
+
+
+# --- named prefixes
+
+
+def test_a_named_prefix_holds_its_pages_and_shows_them(llm: LLM) -> None:
+    beginning = "an instruction that many prompts begin with, of some length"
+    try:
+        made = llm.pin_prefix("one", beginning, ttl_s=60)
+        tokens = llm.get_tokenizer().encode(beginning)
+        assert (made.num_tokens, made.num_blocks) == (len(tokens), len(tokens) // 16)
+        assert made.num_bytes > 0 and 59 < (made.expires_in_s or 0) <= 60
+        assert [p.name for p in llm.named_prefixes()] == ["one"]
+        assert llm.kv_stats().num_blocks_pinned == made.num_blocks
+        llm.reset_prefix_cache()
+        (output,) = llm.generate({"prompt_token_ids": [*tokens, 40, 41]}, GREEDY)
+        assert (output.num_cached_tokens or 0) >= made.num_blocks * 16
+        (salted,) = llm.generate({"prompt_token_ids": [*tokens, 40, 41], "cache_salt": "a"}, GREEDY)
+        assert salted.num_cached_tokens == 0
+        with pytest.raises(InvalidParameterError, match="at least 16 tokens"):
+            llm.pin_prefix("two", "short")
+        with pytest.raises(InvalidParameterError, match="ttl_s"):
+            llm.pin_prefix("two", beginning, ttl_s=0)
+    finally:
+        llm.unpin_prefix("one")
+    assert llm.named_prefixes() == []
+    assert_idle(llm)

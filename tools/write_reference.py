@@ -18,7 +18,14 @@ from octavo.cli.app import app
 from octavo.cli.vllm_flags import FOREIGN_FLAGS
 from octavo.core import sampling_params, vllm_options
 from octavo.engine.client import EngineClient
+from octavo.models.encoder import ARCHITECTURES as ENCODERS
 from octavo.offline import arguments
+from octavo.server.anthropic.requests import (
+    COUNT_FIELDS,
+    MESSAGES_FIELDS,
+    CountTokensRequest,
+    MessagesRequest,
+)
 from octavo.server.app import build_app
 from octavo.server.json_body import BodyMemory
 from octavo.server.models.metrics import ModelsExposition
@@ -26,12 +33,32 @@ from octavo.server.models.registry import ModelRegistry
 from octavo.server.models.routes import model_routes, server_routes
 from octavo.server.models.settings import ModelSettings
 from octavo.server.openai import limits
-from octavo.server.openai.known_fields import CHAT_FIELDS, COMPLETION_FIELDS
-from octavo.server.openai.requests import ChatRequest, CompletionRequest
+from octavo.server.openai.embeddings.request import EMBEDDINGS_FIELDS, EmbeddingsRequest
+from octavo.server.openai.fields import KnownFields, RequestBody
+from octavo.server.openai.known_fields import CHAT_FIELDS, COMPLETION_FIELDS, TOKENIZE_FIELDS
+from octavo.server.openai.requests import (
+    ChatRequest,
+    CompletionRequest,
+    DetokenizeRequest,
+    TokenizeChatRequest,
+    TokenizeCompletionRequest,
+)
+from octavo.server.openai.responses.request import RESPONSES_FIELDS, ResponsesRequest
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
 MEASURING = ("octavo bench", "octavo eval", "octavo plan", "octavo simulate")
 """How the commands begin that have a page of their own."""
+REQUESTS: tuple[tuple[str, type[RequestBody], KnownFields], ...] = (
+    ("/v1/completions", CompletionRequest, COMPLETION_FIELDS),
+    ("/v1/chat/completions", ChatRequest, CHAT_FIELDS),
+    ("/v1/responses", ResponsesRequest, RESPONSES_FIELDS),
+    ("/v1/embeddings", EmbeddingsRequest, EMBEDDINGS_FIELDS),
+    ("/v1/messages", MessagesRequest, MESSAGES_FIELDS),
+    ("/v1/messages/count_tokens", CountTokensRequest, COUNT_FIELDS),
+    ("/tokenize with a prompt", TokenizeCompletionRequest, TOKENIZE_FIELDS),
+    ("/tokenize with messages", TokenizeChatRequest, TOKENIZE_FIELDS),
+    ("/detokenize", DetokenizeRequest, TOKENIZE_FIELDS),
+)
 NOTE = "<!-- Written by `make docs` from the code. -->\n"
 
 
@@ -137,8 +164,9 @@ def http_page() -> str:
     parts = [
         "# The HTTP API\n",
         NOTE,
-        "Requests and responses have the shapes of the OpenAI API with vLLM's additions; `/docs` of a running server has "
-        'the schemas. Errors are `{"error": {"message", "type", "param", "code"}}`. A field that is null has its default. '
+        "Requests and responses have the shapes of the OpenAI API with vLLM's additions, those of `/v1/messages` the shapes of "
+        "Anthropic's; `/docs` of a running server has the schemas. [Options together](options.md) says which go together. "
+        'Errors are `{"error": {"message", "type", "param", "code"}}`. A field that is null has its default. '
         "An unknown field is named in the response header `x-octavo-ignored-fields`, or refused with "
         "`--strict-requests`.\n",
         _table(["route", "what it does"], _routes(application())),
@@ -154,19 +182,24 @@ def http_page() -> str:
             ["at most", "of what"], [[f"{value:,}", text] for value, text in _constants(limits)]
         ),
     ]
-    for path, model, known in (
-        ("/v1/completions", CompletionRequest, COMPLETION_FIELDS),
-        ("/v1/chat/completions", ChatRequest, CHAT_FIELDS),
-    ):
+    for title, model, known in REQUESTS:
+        parts += _fields_of(title, model, known)
+    return "\n".join(parts)
+
+
+def _fields_of(title: str, model: type[RequestBody], known: KnownFields) -> list[str]:
+    """What becomes of each field of a request."""
+    parts = [f"## POST {title}\n", f"Honoured: {_code(model.model_fields)}.\n"]
+    if known.no_effect:
+        names = _code(sorted(known.no_effect))
+        parts.append(f"Accepted, because they cannot change the answer: {names}.\n")
+    if known.refused:
         refused = [[f"`{name}`", known.refused[name].reason] for name in sorted(known.refused)]
         parts += [
-            f"## POST {path}\n",
-            f"Honoured: {_code(model.model_fields)}.\n",
-            f"Accepted, because they cannot change the answer: {_code(sorted(known.no_effect))}.\n",
             "Refused with 400 unless they say what is done anyway:\n",
             _table(["field", "because"], refused),
         ]
-    return "\n".join(parts)
+    return parts
 
 
 def _routes(described: FastAPI) -> list[list[str]]:
@@ -303,6 +336,7 @@ def models_page() -> str:
             f"- GGUF number formats: {_code(quant.name for quant in QuantType)}",
             f"- Hugging Face architectures (safetensors): {_code(CONFIG_FAMILIES)}",
             f"- `--dtype`: {_code(config.DTYPES)}; `--kv-cache-dtype`: {_code(config.KV_CACHE_DTYPES)}",
+            f"- Encoders (safetensors), for `/v1/embeddings` only: {_code(ENCODERS)}",
             f"- `--quantization`, of F32, F16 and BF16 weights: {_code(config.QUANTIZATIONS)}",
             "",
         ]

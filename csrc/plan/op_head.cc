@@ -2,7 +2,7 @@
 //
 // A row that only wants its most likely token never has its logits written to memory: the largest
 // of each tile is kept per thread and merged, by value and then by lower token id, which any order
-// of tiles gives alike.
+// of tiles gives alike. A tile has as many columns as a word of a mask has bits.
 #include <algorithm>
 #include <cstring>
 #include <limits>
@@ -30,6 +30,12 @@ struct HeadState {
     const RowRequest& r = request(step, row);
     return step.input->logits == nullptr && r.target < 0 && r.num_draws == 1 &&
            step.input->draws[r.first_draw].is_plain_greedy();
+  }
+
+  // The mask of a plain row; null: none.
+  const uint32_t* mask(const StepState& step, int64_t row) const {
+    const int32_t number = step.input->draws[request(step, row).first_draw].mask;
+    return number < 0 ? nullptr : step.input->masks + number * mask_words(context.shape.vocab_size);
   }
 
   const OpContext context;
@@ -74,12 +80,17 @@ class HeadLogitsOp final : public Op {
     input.set_rows(0, step.num_head_rows);
     alignas(64) float out[kHeadRows * kTileCols];
     bool plain[kHeadRows];
-    for (int64_t row = 0; row < step.num_head_rows; ++row) plain[row] = head_->is_plain(step, row);
+    const uint32_t* mask[kHeadRows];
+    for (int64_t row = 0; row < step.num_head_rows; ++row) {
+      plain[row] = head_->is_plain(step, row);
+      mask[row] = plain[row] ? head_->mask(step, row) : nullptr;
+    }
     for_tasks(tiles, batch_size(tiles, worker), [&](int64_t t, int64_t next) {
       input.multiply(linear, t, next < 0 ? nullptr : &linear.tile(next), out);
       for (int64_t row = 0; row < step.num_head_rows; ++row) {
-        const float* logits = out + row * kTileCols;
+        float* logits = out + row * kTileCols;
         if (plain[row]) {
+          if (mask[row] != nullptr) hide(t, mask[row][t], logits, &worker.best[row]);
           keep_best(t, logits, &worker.best[row]);
         } else {
           std::memcpy(head_->logits(row) + t * kTileCols, logits, kTileCols * sizeof(float));
@@ -89,11 +100,23 @@ class HeadLogitsOp final : public Op {
   }
 
  private:
+  // Logits that a mask hides must be numbers all the same.
+  void hide(int64_t tile, uint32_t bits, float* logits, BestToken* best) const {
+    const int64_t columns = num_columns(tile);
+    best->drawable &= head_->context.kernels->is_drawable(logits, columns);
+    for (int64_t i = 0; i < columns; ++i) {
+      if ((bits >> i & 1) == 0) logits[i] = -std::numeric_limits<float>::infinity();
+    }
+  }
+
+  int64_t num_columns(int64_t tile) const {
+    return std::min<int64_t>(kTileCols, head_->context.shape.vocab_size - tile * kTileCols);
+  }
+
   // A thread meets its tiles in rising order, as keep_best wants them.
   void keep_best(int64_t tile, const float* out, BestToken* best) const {
-    const int64_t first = tile * kTileCols;
-    const int64_t columns = std::min<int64_t>(kTileCols, head_->context.shape.vocab_size - first);
-    head_->context.kernels->keep_best(out, columns, static_cast<int32_t>(first), best);
+    const int32_t first = static_cast<int32_t>(tile * kTileCols);
+    head_->context.kernels->keep_best(out, num_columns(tile), first, best);
   }
 
   const std::shared_ptr<HeadState> head_;
@@ -124,7 +147,8 @@ class FinishOp final : public Op {
     }
     const int32_t draw = head_->request(step, row).first_draw;
     step.output->tokens[draw] = best.token;
-    step.output->errors[draw] = drawable ? kNoError : kNotFinite;
+    const bool is_left = best.value != -std::numeric_limits<float>::infinity();
+    step.output->errors[draw] = !drawable ? kNotFinite : is_left ? kNoError : kNothingLeft;
   }
 
   void use_logits(StepState& step, Worker& worker, int64_t row) const {

@@ -67,6 +67,9 @@ std::unique_ptr<Op> make_gate_up(const OpContext& context, const Linear& linear,
                                  const FloatVector* bias, Activation activation, const Acts* src,
                                  Acts* dst);
 
+// The hidden states that the caller wants, normed.
+std::unique_ptr<Op> make_hidden(const OpContext& context, const FloatVector& norm_weight);
+
 // The three ops of the head; they work on the step's present slice of rows.
 struct Head {
   std::unique_ptr<Op> norm, logits, finish;

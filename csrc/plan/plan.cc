@@ -138,6 +138,7 @@ void Plan::add_down(int linear, int bias, bool to_branch) {
 }
 
 void Plan::set_head(int linear, int norm_weight) {
+  ops_.push_back(make_hidden(context_, vectors_.at(norm_weight)));
   head_ = make_head(context_, linears_.at(linear), vectors_.at(norm_weight), &workers_);
 }
 

@@ -90,11 +90,24 @@ void Sampler::apply_masks(const Draw& draw, const StepInput& input) {
     }
     std::copy(p_.begin(), p_.begin() + vocab_size_, z_.begin());
   }
+  if (draw.mask >= 0) apply_mask(input.masks + draw.mask * mask_words(vocab_size_));
   for (int32_t i = 0; i < draw.banned.count; ++i) {
     z_[input.ids[draw.banned.begin + i]] = kMinusInfinity;
   }
   for (int32_t i = 0; i < draw.biased.count; ++i) {
     z_[input.ids[draw.biased.begin + i]] += input.bias_values[draw.first_bias + i];
+  }
+}
+
+void Sampler::apply_mask(const uint32_t* mask) {
+  for (int64_t word = 0; word < mask_words(vocab_size_); ++word) {
+    const uint32_t bits = mask[word];
+    if (bits == ~uint32_t{0}) continue;
+    // z_ is padded to 16: the last word may reach beyond the vocabulary.
+    const int64_t first = word * 32, end = std::min<int64_t>(first + 32, vocab_size_);
+    for (int64_t i = first; i < end; ++i) {
+      if ((bits >> (i - first) & 1) == 0) z_[i] = kMinusInfinity;
+    }
   }
 }
 

@@ -1,8 +1,8 @@
 // From a row of logits to a token.
 //
-// Order: allowed, banned and biased ids; repetition, frequency and presence penalties; temperature;
-// min_p; top_k; top_p; one draw. Ties go to the lower id. The random number depends on the seed and
-// the number of tokens before only: Philox4x32-10 (Salmon et al., SC 2011).
+// Order: allowed, masked, banned and biased ids; repetition, frequency and presence penalties;
+// temperature; min_p; top_k; top_p; one draw. Ties go to the lower id. The random number depends on
+// the seed and the number of tokens before only: Philox4x32-10 (Salmon et al., SC 2011).
 #ifndef OCTAVO_PLAN_SAMPLER_H_
 #define OCTAVO_PLAN_SAMPLER_H_
 
@@ -35,6 +35,7 @@ class Sampler {
 
  private:
   void apply_masks(const Draw& draw, const StepInput& input);
+  void apply_mask(const uint32_t* mask);
   void apply_penalties(const Draw& draw, const StepInput& input);
   void keep_top_k(int32_t top_k);
   void keep_top_p(double top_p);

@@ -49,15 +49,18 @@ struct Draw {
   IdRange banned;
   IdRange biased;  // ids; their values in StepInput::bias_values, from first_bias
   int32_t first_bias;
-  int32_t reserved;
+  int32_t mask;  // number of its mask in StepInput::masks; -1: none
 
-  // Whether the raw argmax is the answer.
+  // Whether the largest of the raw logits that its mask leaves is the answer.
   bool is_plain_greedy() const {
     return temperature == 0.0f && num_logprobs < 0 && repetition_penalty == 1.0f &&
            frequency_penalty == 0.0f && presence_penalty == 0.0f && allowed.count < 0 &&
            banned.count <= 0 && biased.count <= 0;
   }
 };
+
+// Words of a mask: one for each tile of the head's columns.
+constexpr int64_t mask_words(int64_t vocab_size) { return (vocab_size + 31) / 32; }
 
 struct StepInput {
   const int32_t* token_ids = nullptr;  // [T]
@@ -69,11 +72,14 @@ struct StepInput {
   int32_t num_copies = 0;
   const RowRequest* rows = nullptr;
   int32_t num_rows = 0;
+  const int32_t* hidden_rows = nullptr;  // rows whose last hidden state is wanted
+  int32_t num_hidden_rows = 0;
   const Draw* draws = nullptr;
   int32_t num_draws = 0;
   const int32_t* ids = nullptr;
   const float* bias_values = nullptr;
-  float* logits = nullptr;  // [num_rows][V], if the caller wants them
+  const uint32_t* masks = nullptr;  // [masks][mask_words(V)]: bit id % 32 of word id / 32
+  float* logits = nullptr;          // [num_rows][V], if the caller wants them
 };
 
 enum DrawError : int32_t { kNoError = 0, kNotFinite = 1, kNothingLeft = 2 };
@@ -85,6 +91,7 @@ struct StepOutput {
   int32_t* ranks = nullptr;    // likewise
   int32_t* top_ids = nullptr;  // by first_top
   float* top_logprobs = nullptr;
+  float* hidden = nullptr;  // [num_hidden_rows][E], after the last norm
 };
 
 }  // namespace octavo

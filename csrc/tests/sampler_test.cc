@@ -18,6 +18,7 @@ Draw plain(float temperature) {
   d.top_p = 1.0f;
   d.repetition_penalty = 1.0f;
   d.allowed = {0, -1};
+  d.mask = -1;
   return d;
 }
 
@@ -76,6 +77,38 @@ TEST(bad_rows_are_reported) {
   Draw d = plain(1.0f);
   d.allowed = {0, 1};
   d.banned = {1, 1};
+  CHECK(sampler.draw(logits.data(), d, input, &token) == kNothingLeft, "all excluded");
+}
+
+TEST(a_mask_hides_ids_before_all_else) {
+  const int64_t vocab = 75;  // the last word of a mask reaches beyond it
+  Sampler sampler(*kernels(), vocab);
+  std::vector<float> logits(vocab, 1.0f);
+  logits[40] = 5.0f;
+  std::vector<uint32_t> masks(2 * mask_words(vocab), 0u);
+  masks[0] = 1u << 3;                             // 3
+  masks[2] = 1u << 10 | 1u << 31;                 // 74; the other is no id
+  masks[3] = masks[4] = masks[5] = ~uint32_t{0};  // all
+  StepInput input;
+  input.masks = masks.data();
+  Draw d = plain(1.0f);
+  std::set<int32_t> seen;
+  for (int i = 0; i < 200; ++i) {
+    int32_t token = -1;
+    d.mask = 0;
+    d.seed = 99 + i;
+    CHECK(sampler.draw(logits.data(), d, input, &token) == kNoError, "draw");
+    seen.insert(token);
+  }
+  CHECK(seen == std::set<int32_t>({3, 74}), "%zu ids", seen.size());
+  int32_t token = -1;
+  d = plain(0.0f);
+  d.mask = 1;
+  CHECK(sampler.draw(logits.data(), d, input, &token) == kNoError && token == 40, "%d", token);
+  const int32_t ids[] = {3, 74};
+  input.ids = ids;
+  d.mask = 0;
+  d.banned = {0, 2};
   CHECK(sampler.draw(logits.data(), d, input, &token) == kNothingLeft, "all excluded");
 }
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     )
     from octavo.core.beam_search import BeamSearchParams
     from octavo.core.sampling_params import SamplingParams
+    from octavo.core.structured_outputs import StructuredOutputsParams
     from octavo.errors import OctavoError, UserError
     from octavo.llm import LLM
     from octavo.outputs import CompletionOutput, Logprob, RequestOutput
@@ -39,6 +40,7 @@ __all__ = [
     "SchedulerConfig",
     "SchedulingPolicy",
     "ServerConfig",
+    "StructuredOutputsParams",
     "UserError",
     "__version__",
 ]
@@ -55,6 +57,7 @@ _MODULES = {
     ),
     "octavo.core.beam_search": ("BeamSearchParams",),
     "octavo.core.sampling_params": ("SamplingParams",),
+    "octavo.core.structured_outputs": ("StructuredOutputsParams",),
     "octavo.errors": ("OctavoError", "UserError"),
     "octavo.llm": ("LLM",),
     "octavo.outputs": ("CompletionOutput", "Logprob", "RequestOutput"),

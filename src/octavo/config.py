@@ -1,5 +1,6 @@
 """Frozen settings, as the user gave them. `None` and `"auto"` become values in `octavo.resolve`, once."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import Enum
@@ -14,6 +15,8 @@ MAX_PORT = 65535
 DTYPES = ("auto", "float32", "float", "bfloat16")
 QUANTIZATIONS = ("int8", "int4")
 KV_CACHE_DTYPES = ("auto", "float32", "bfloat16", "int8", "fp8", "fp8_e4m3")
+TOOL_CALL_PARSERS = ("hermes", "llama3_json", "mistral")
+REASONING_PARSERS = ("deepseek_r1", "qwen3", "mistral", "none")
 DEFAULT_MODEL = "smollm2"
 
 E = TypeVar("E", bound=Enum)
@@ -24,6 +27,17 @@ class SchedulingPolicy(str, Enum):
 
     FCFS = "fcfs"
     PRIORITY = "priority"
+
+
+class FairShareBy(str, Enum):
+    """What tells tenants apart, who share the engine fairly."""
+
+    NOTHING = "nothing"
+    """All requests are one tenant's: first come, first served."""
+    API_KEY = "api-key"
+    """Requests without a key are one tenant's."""
+    USER = "user"
+    """The request's field `user`, within an API key. Clients must be trusted not to invent users."""
 
 
 class Backend(str, Enum):
@@ -79,8 +93,14 @@ class CacheConfig:
     """Folder in which the prefix cache outlives the process; None: it does not."""
     kv_cache_dir_size: int = 4 * 1024**3
     """Most bytes in that folder."""
+    named_prefix_share: float = 0.25
+    """Most of the pool that named prefixes may hold."""
 
     def __post_init__(self) -> None:
+        if not 0 <= self.named_prefix_share <= 1:
+            raise ConfigError(
+                f"named_prefix_share must be from 0 to 1; given: {self.named_prefix_share}"
+            )
         _one_of("block_size", self.block_size, BLOCK_SIZES)
         _one_of("kv_cache_dtype", self.kv_cache_dtype, KV_CACHE_DTYPES)
         _at_least("num_blocks", self.num_blocks, 1)
@@ -109,12 +129,18 @@ class SchedulerConfig:
     policy: SchedulingPolicy = SchedulingPolicy.FCFS
     """Order of the waiting queue."""
     max_num_queued_reqs: int = 4096
-    """Waiting requests; one more is refused with 503."""
+    """Waiting requests; one more is refused with 429."""
+    max_num_queued_tokens: int = 1_000_000
+    """Prompt tokens of requests whose prompts are not computed; more are refused with 429. One request may always wait."""
+    target_itl_ms: float | None = None
+    """Most time between two tokens of an answer: steps with prompts are kept as short. None: their size is fixed."""
 
     def __post_init__(self) -> None:
         _at_least("max_num_batched_tokens", self.max_num_batched_tokens, 1)
         _at_least("max_num_seqs", self.max_num_seqs, 1)
         _at_least("max_num_queued_reqs", self.max_num_queued_reqs, 1)
+        _at_least("max_num_queued_tokens", self.max_num_queued_tokens, 1)
+        _above("target_itl_ms", self.target_itl_ms, 0)
         if self.max_num_batched_tokens < self.max_num_seqs:
             raise ConfigError(
                 f"max_num_batched_tokens ({self.max_num_batched_tokens}) must be at least "
@@ -200,6 +226,10 @@ class ServerConfig:
     """Names that requests may use; empty: the name given to `serve`. The first is echoed in responses."""
     chat_template: str | None = None
     """A Jinja file or the template itself; None: the model's own."""
+    tool_call_parser: str | None = None
+    """How the model writes tool calls; None: as its chat template shows."""
+    reasoning_parser: str | None = None
+    """How the model marks its thoughts; None: as its chat template shows; none: they stay in the content."""
     trust_request_chat_template: bool = False
     """Take `chat_template` from requests. Templates are programs, if sandboxed ones."""
     strict_requests: bool = False
@@ -214,6 +244,10 @@ class ServerConfig:
     """Longest list of prompts in one request."""
     allowed_origins: tuple[str, ...] = ()
     """Origins that browsers may call from (CORS)."""
+    request_timeout_s: float | None = None
+    """Longest time from the arrival of a request to its last token; requests may ask for less. None: no limit."""
+    fair_share_by: FairShareBy = FairShareBy.API_KEY
+    """Whose requests are one tenant's. Tenants that wait get equally many tokens."""
     salt_cache_by_api_key: bool = False
     """Only requests with the same API key share prefixes: how long one takes tells nobody else what it begins with."""
     api_server_count: int = 1
@@ -229,6 +263,11 @@ class ServerConfig:
             raise ConfigError(
                 f"slow_client_timeout must be above 0; given: {self.slow_client_timeout_s}"
             )
+        _above("request_timeout", self.request_timeout_s, 0)
+        if self.tool_call_parser is not None:
+            _one_of("tool_call_parser", self.tool_call_parser, TOOL_CALL_PARSERS)
+        if self.reasoning_parser is not None:
+            _one_of("reasoning_parser", self.reasoning_parser, REASONING_PARSERS)
         _at_least("max_body_bytes", self.max_body_bytes, 1)
         _at_least("max_prompts_per_request", self.max_prompts_per_request, 1)
         _at_least("api_server_count", self.api_server_count, 1)
@@ -241,6 +280,11 @@ def choice_of(kind: type[E], name: str, value: object) -> E:
     except ValueError:
         choices = ", ".join(str(member.value) for member in kind)
         raise ConfigError(f"{name} must be one of {choices}; given: {value}") from None
+
+
+def _above(name: str, value: float | None, bound: int) -> None:
+    if value is not None and not (value > bound and math.isfinite(value)):
+        raise ConfigError(f"{name} must be above {bound}; given: {value}")
 
 
 def _one_of(name: str, value: object, allowed: tuple[object, ...]) -> None:

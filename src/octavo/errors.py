@@ -14,7 +14,8 @@ OctavoError
 │   └── UnknownArchitectureError
 ├── DownloadError                      a model could not be fetched
 ├── PlatformError                      this machine is not supported
-├── QueueFullError                     more requests are waiting than the limit allows; HTTP 503
+├── QueueFullError                     more requests are waiting than the limit allows; HTTP 429
+├── DeadlineExceededError              the time that a request was given has passed; HTTP 504
 ├── TierError                          a page could not be swapped, stored or had back; it is computed again
 ├── RequestFailedError                 this request failed inside the engine; others go on
 └── EngineDeadError                    the engine process has ended; HTTP 503
@@ -83,7 +84,15 @@ class PlatformError(OctavoError):
 
 
 class QueueFullError(OctavoError):
-    """The waiting queue is at its limit."""
+    """The waiting queue is at its limit. `retry_after_s`: when there will be room, as fast as it moves now."""
+
+    def __init__(self, message: str, *, retry_after_s: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class DeadlineExceededError(OctavoError):
+    """The time that a request was given has passed, while it waited or ran. It was ended there."""
 
 
 class TierError(OctavoError):

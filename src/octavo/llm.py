@@ -22,28 +22,35 @@ from octavo.core.sampling_params import SamplingParams
 from octavo.engine.build import build_engine
 from octavo.engine.messages import EngineStats, Ready
 from octavo.engine.metrics import engine_metrics
+from octavo.engine.queue_bounds import NO_QUEUE_LIMIT
 from octavo.engine.seeds import SeedSource
-from octavo.errors import EngineDeadError, TemplateError, UnsupportedParameterError
+from octavo.errors import (
+    EngineDeadError,
+    InvalidParameterError,
+    TemplateError,
+    UnsupportedParameterError,
+)
 from octavo.offline.arguments import check_other_arguments, default_sampling_params
 from octavo.offline.batch import Batch, BatchRequest
 from octavo.offline.beams import BeamBatch, beam_search_output
+from octavo.offline.prefixes import pin_prefix, prefix_output
 from octavo.offline.prompts import (
     ParsedPrompt,
+    Prompt,
     Prompts,
     naming_prompt,
     one_for_each,
     parse_prompt,
     split_prompts,
 )
-from octavo.outputs import BeamSearchOutput, Metric, RequestOutput
+from octavo.outputs import BeamSearchOutput, Metric, NamedPrefixOutput, RequestOutput
 from octavo.resolve import GIB
+from octavo.text.answer.instructions import with_instructions
 from octavo.text.bad_words import with_bad_words
 from octavo.text.chat_template import ChatTemplate, load_chat_template
 from octavo.text.tokenizer import Tokenizer, load_tokenizer
 
 Message: TypeAlias = Mapping[str, Any]
-NO_QUEUE_LIMIT = 2**31 - 1
-"""A caller that waits for all its prompts is not to be refused for their number."""
 
 
 class LLM:
@@ -98,13 +105,12 @@ class LLM:
                 block_size, num_gpu_blocks_override, kv_cache_memory_bytes, kv_cache_dtype, enable_prefix_caching is not False,
                 int(swap_space * GIB), swap_dir, kv_cache_dir, kv_cache_dir_size),
             scheduler=_scheduler_config(max_num_batched_tokens, max_num_seqs, scheduling_policy),
-            speculation=speculation, speculative_config=_speculation_config(speculative_config), seed=seed,
-            backend=choice_of(Backend, "backend", backend), num_threads=num_threads, max_logprobs=max_logprobs,
+            speculation=speculation, speculative_config=_speculation_config(speculative_config),
+            backend=choice_of(Backend, "backend", backend), num_threads=num_threads, seed=seed, max_logprobs=max_logprobs,
         )  # fmt: skip
         self._built, self._lock = build_engine(config), threading.Lock()
         path = self._built.model.path
-        self._tokenizer = load_tokenizer(path if tokenizer is None else Path(tokenizer))
-        self._chat_template = load_chat_template(path, chat_template, self._tokenizer)
+        self._tokenizer, self._chat_template = _text_side(path, tokenizer, chat_template)
         self._default_params = default_sampling_params(
             generation_config, override_generation_config, self._built.model.generation.sampling
         )
@@ -187,6 +193,8 @@ class LLM:
         parsed: list[ParsedPrompt] = []
         for index, conversation in enumerate(conversations):
             with naming_prompt(index if is_list else None):
+                if tools and not template.knows_tools:
+                    conversation = with_instructions(conversation, tools)
                 text = template.render(
                     conversation,
                     add_generation_prompt=add_generation_prompt,
@@ -203,6 +211,37 @@ class LLM:
         """Forget the beginnings of all prompts and answers so far. Returns whether nothing is left."""
         with self._lock:
             return self._built.engine.reset_prefix_cache()
+
+    def pin_prefix(
+        self, name: str, prompt: Prompt, ttl_s: float | None = None
+    ) -> NamedPrefixOutput:
+        """Compute a beginning of prompts and keep its pages under a name, whatever is evicted, for `ttl_s` seconds.
+
+        Returns what it holds. A name that is in use gets the new prompt. Raises UserError for a prompt of less than a page,
+        and CapacityError for more than named prefixes may hold.
+        """
+        if ttl_s is not None and not ttl_s > 0:
+            raise InvalidParameterError(
+                f"ttl_s must be above 0; given: {ttl_s}", parameter="ttl_s", value=ttl_s
+            )
+        parsed = parse_prompt(prompt, self._tokenizer)
+        with self._lock:
+            if self._ended is not None:
+                raise EngineDeadError(self._ended)
+            request_id = f"prefix-{self._num_requests}"
+            self._num_requests += 1
+            bytes_each = self._built.ready.block_bytes
+            return pin_prefix(self._built.engine, request_id, name, parsed, ttl_s, bytes_each)
+
+    def unpin_prefix(self, name: str, cache_salt: str = "") -> None:
+        """Give up a named prefix, if there is one: its pages stay until others need them."""
+        with self._lock:
+            self._built.engine.unpin(name, cache_salt)
+
+    def named_prefixes(self) -> list[NamedPrefixOutput]:
+        """The named prefixes, and what they hold."""
+        bytes_each = self._built.ready.block_bytes
+        return [prefix_output(prefix, bytes_each) for prefix in self._built.engine.prefixes]
 
     def get_tokenizer(self) -> Tokenizer:
         """The tokenizer."""
@@ -294,6 +333,14 @@ class LLM:
         )
 
 
+def _text_side(
+    path: Path, tokenizer: str | None, chat_template: str | None
+) -> tuple[Tokenizer, ChatTemplate | None]:
+    """Of the model at this path, with a tokenizer and a template of the caller's in place of its own."""
+    loaded = load_tokenizer(path if tokenizer is None else Path(tokenizer))
+    return loaded, load_chat_template(path, chat_template, loaded)
+
+
 def _model_config(
     model: str | Path,
     tokenizer: str | None,
@@ -316,6 +363,7 @@ def _scheduler_config(
         max_num_batched_tokens,
         max_num_seqs,
         choice_of(SchedulingPolicy, "scheduling_policy", policy),
+        NO_QUEUE_LIMIT,
         NO_QUEUE_LIMIT,
     )
 

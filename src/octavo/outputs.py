@@ -93,3 +93,17 @@ class Metric:
 
     name: str
     value: float
+
+
+@dataclass(frozen=True, slots=True)
+class NamedPrefixOutput:
+    """A named prefix, and what it costs."""
+
+    name: str
+    cache_salt: str
+    num_tokens: int
+    num_blocks: int
+    """Held: those that are full."""
+    num_bytes: int
+    expires_in_s: float | None
+    """None: it stays until it is given up."""

@@ -80,9 +80,13 @@ class ResolvedConfig:
     max_num_batched_tokens: int
     max_num_seqs: int
     max_num_queued_reqs: int
+    max_num_queued_tokens: int
+    target_itl_s: float | None
+    """None: no governor."""
     policy: SchedulingPolicy
     max_logprobs: int
     prefix_caching: bool
+    named_prefix_share: float
     speculation: SpeculationConfig | None
     """None: off."""
     memory: MemoryPlan
@@ -106,6 +110,7 @@ def resolve(
     )
     num_blocks = memory.pool // facts.block_bytes[kv_cache_dtype]
     capacity = num_blocks * config.cache.block_size
+    target_itl_ms = config.scheduler.target_itl_ms
     return ResolvedConfig(
         backend=config.backend,
         dtype=dtype,
@@ -119,9 +124,12 @@ def resolve(
         max_num_batched_tokens=config.scheduler.max_num_batched_tokens,
         max_num_seqs=config.scheduler.max_num_seqs,
         max_num_queued_reqs=config.scheduler.max_num_queued_reqs,
+        max_num_queued_tokens=config.scheduler.max_num_queued_tokens,
+        target_itl_s=None if target_itl_ms is None else target_itl_ms / 1000,
         policy=config.scheduler.policy,
         max_logprobs=config.max_logprobs,
         prefix_caching=config.cache.prefix_caching,
+        named_prefix_share=config.cache.named_prefix_share,
         speculation=_resolve_speculation(config, log),
         memory=memory,
     )

@@ -201,6 +201,10 @@ def test_engine() -> None:
         (1, 1_000_000),
     ]
     assert len(report["steps"]) == 8
+    small, large = report["pages"]
+    assert (small["num_blocks"], large["num_blocks"]) == (100_000, 1_000_000)
+    for name in ("take", "publish", "hit", "free", "evict"):
+        assert 0 < large[f"{name}_us"] < 100
     for row in report["steps"]:
         parts = [row[f"{name}_ms"] for name in ("schedule", "pack", "commit", "report")]
         assert row["total_ms"] == pytest.approx(sum(parts)) and min(parts) > 0
@@ -216,3 +220,35 @@ def test_speculation(model: str, tmp_path: Path) -> None:
     assert (row["id"], row["kind"], row["num_output_tokens"]) == ("a", "edit", 30)
     assert row["speedup"] == report["speedup_median"] == report["speedup_min"]
     assert report["speculation"] == "ngram"
+
+
+def test_sharing(model: str) -> None:
+    report = run(
+        "sharing",
+        "--model",
+        model,
+        "--counts",
+        "2,3",
+        "--prompt",
+        "70",
+        "--tokens",
+        "12",
+        "--clients",
+        "6",
+    )
+    assert [(row["kind"], row["count"]) for row in report["sharing"]] == [
+        ("samples", 2),
+        ("samples", 3),
+        ("beams", 2),
+        ("beams", 3),
+    ]
+    for row in report["sharing"]:
+        assert row["peak_saved"] == row["peak_saved_predicted"] > 0
+        assert row["num_steps_off"] == 0
+        assert row["peak_pages"] < row["peak_pages_unshared"]
+    for row in report["sharing"][:2]:
+        assert row["booked_peak_pages"] == row["peak_pages"]
+        assert row["num_computed_tokens"] == 70 + row["count"] * 11  # one prefill
+    assert report["samples"]["computed_apart"] == 8 * 81
+    assert report["clients"]["computed_uncached"] == 6 * (70 + 30 + 31)
+    assert report["clients"]["computed_cached"] <= 70 + 6 * (30 + 31) + 6

@@ -6,7 +6,18 @@ import pytest
 
 from support.command import environment, octavo
 
-COMMANDS = ("serve", "generate", "chat", "pull", "doctor", "plan", "bench", "eval", "simulate")
+COMMANDS = (
+    "serve",
+    "generate",
+    "chat",
+    "run-batch",
+    "pull",
+    "doctor",
+    "plan",
+    "bench",
+    "eval",
+    "simulate",
+)
 
 
 def test_help_lists_the_commands() -> None:

@@ -28,7 +28,13 @@ ARRAYS = frozenset(("::peak_", "::log_sum_exp", "::tile_column"))
 """Functions with arrays on the stack by intent: what the peaks read, the tail of a row, the scales of a column."""
 SPILLS: dict[str, tuple[str, ...]] = {
     # 16 registers, and 16 floats take two: weights beside two rows, cache of 8 bits beside two queries.
-    "avx2": ("gemm_grouped", "grouped_panels", "int8_values_of_channels", "fp8_", "quantize_chunks"),
+    "avx2": (
+        "gemm_grouped",
+        "grouped_panels",
+        "int8_values_of_channels",
+        "fp8_",
+        "quantize_chunks",
+    ),
     "neon_i8mm": ("fp8_",),
 }
 """Loops that need more registers than the tier has. It is right there, not fast."""

@@ -63,7 +63,7 @@ def test_growth_takes_from_the_worst_rank_and_no_more_than_needed() -> None:
     setting.run(1, known=9, computed=8)
     last = setting.run(2, known=9, computed=8)  # latest arrival of the better class
     worst = next(reversed(setting.running))
-    assert worst.rank.arrival == 0
+    assert worst.rank.turn == 0
     # Each holds 2 blocks and is about to take 1.
     assert setting.for_growth(0) == []
     assert [p.victims for p in setting.for_growth(3)] == [(worst,)]
@@ -173,7 +173,7 @@ def test_the_cheapest_victim_of_a_class_goes_but_never_the_first() -> None:
     setting.run(2, known=50, computed=3)
     # The latest has least to compute again; without it, what is missing is not missing any more.
     (preemption,) = setting.for_growth(10)
-    assert preemption.victims[0].rank.arrival == 2
+    assert preemption.victims[0].rank.turn == 2
     setting = Setting(RestoreCosts(token=0.001))
     setting.run(0, known=6, computed=5)
     short = setting.run(1, known=6, computed=5)

@@ -72,7 +72,7 @@ def test_an_open_request_has_n_sequences_that_follow_the_first() -> None:
     first, *followers = request.sequences
     assert [s.seq_id for s in request.sequences] == [20, 21, 22]
     assert [s.rank for s in request.sequences] == [(2, 9, 0), (2, 9, 1), (2, 9, 2)]
-    assert (first.status, first.num_seats) == (SequenceStatus.WAITING, 3)
+    assert (first.status, first.num_seats) == (SequenceStatus.UNCALLED, 3)
     assert all(s.status is SequenceStatus.FOLLOWING for s in followers)
     assert all(s.token_ids is request.prompt_token_ids for s in request.sequences)
     assert not request.is_finished

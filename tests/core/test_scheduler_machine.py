@@ -7,6 +7,7 @@ got alone in an unbounded pool.
 import random
 from array import array
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -21,6 +22,8 @@ from hypothesis.stateful import (
 
 from octavo.config import SchedulingPolicy, SpeculationConfig
 from octavo.core.costs import RestoreCosts
+from octavo.core.governor import Governor
+from octavo.core.named_prefixes import PrefixKey
 from octavo.core.request import FinishReason, Request
 from octavo.core.step import StepPlan
 from octavo.errors import CapacityError, ContextLengthError, InvalidParameterError, UserError
@@ -39,7 +42,7 @@ COSTS = (
 GUESSY = SpeculationConfig(num_speculative_tokens=20, prompt_lookup_min=1)
 """Many and long guesses."""
 
-Params = dict[str, object]
+Params = dict[str, Any]
 
 
 @st.composite
@@ -74,6 +77,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         max_num_seqs=st.integers(1, 8),
         policy=st.sampled_from(SchedulingPolicy),
         prefix_caching=st.sampled_from([True, True, True, False]),
+        target_s=st.sampled_from([None, None, 0.01]),
+        pinned=st.sampled_from([0.0, 0.3, 1.0]),
         costs=st.sampled_from(COSTS),
         num_swap_slots=st.sampled_from([0, 3, 20, 100]),
         is_stored=st.booleans(),
@@ -89,6 +94,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         max_num_seqs: int,
         policy: SchedulingPolicy,
         prefix_caching: bool,
+        target_s: float | None,
+        pinned: float,
         model: tuple[Choose, SpeculationConfig | None],
         costs: RestoreCosts | None,
         num_swap_slots: int,
@@ -111,6 +118,8 @@ class SchedulerMachine(RuleBasedStateMachine):
             prefix_caching=prefix_caching,
             choose=model[0],
             speculation=model[1],
+            governor=None if target_s is None else Governor(target_s),
+            named_prefix_share=pinned,
             costs=costs,
             num_swap_slots=num_swap_slots,
             stored=self.stored,
@@ -143,11 +152,12 @@ class SchedulerMachine(RuleBasedStateMachine):
         priority=st.integers(-1, 1),
         salt=st.sampled_from(["", "", "", "a"]),
         params=sampling(),
+        tenant=st.sampled_from(["", "", "a", "b"]),
     )
     def submit(
-        self, prompt: list[int], seed: int, priority: int, salt: str, params: Params
+        self, prompt: list[int], seed: int, priority: int, salt: str, params: Params, tenant: str
     ) -> None:
-        self.submit_request(prompt, seed, priority, salt, params)
+        self.submit_request(prompt, seed, priority, salt, params | {"tenant": tenant})
 
     def submit_request(
         self, prompt: list[int], seed: int, priority: int, salt: str, params: Params
@@ -175,6 +185,36 @@ class SchedulerMachine(RuleBasedStateMachine):
         known = list(before.sequences[0].token_ids)
         prompt = [*known[: len(known) - cut], *added[: data.draw(st.integers(1, 3))]]
         self.submit_request(prompt, 1, 0, before.cache_salt, params)
+
+    @precondition(lambda self: self.requests)
+    @rule(data=st.data(), name=st.sampled_from("pqr"), ttl=st.sampled_from([None, 2, 5]))
+    def pin(self, data: st.DataObject, name: str, ttl: int | None) -> None:
+        """As much as is cached of an earlier prompt and its answer, under a name."""
+        before = data.draw(st.sampled_from(self.requests))
+        known = before.sequences[0].token_ids
+        chain = self.rig.tables.chain(before.cache_salt)
+        size = self.rig.tables.block_size
+        found = len(self.rig.tables.match(chain, known, len(known)).blocks) * size
+        prefixes = self.rig.scheduler.named_prefixes
+        until = None if ttl is None else self.rig.scheduler._num_steps + ttl
+        key = PrefixKey(name, before.cache_salt)
+        try:
+            prefixes.check(found)
+            prefixes.pin(key, array("i", known[:found]), until)
+        except UserError:
+            assert found < size or prefixes.num_blocks + found // size > prefixes.most_blocks
+        self.rig.check()
+        assert prefixes.num_blocks <= prefixes.most_blocks
+
+    @rule(name=st.sampled_from("pqr"), salt=st.sampled_from(["", "a"]))
+    def unpin(self, name: str, salt: str) -> None:
+        self.rig.scheduler.named_prefixes.unpin(PrefixKey(name, salt))
+        self.rig.check()
+
+    @rule()
+    def expire(self) -> None:
+        self.rig.scheduler.named_prefixes.expire(self.rig.scheduler._num_steps)
+        self.rig.check()
 
     @precondition(lambda self: self.stored is not None)
     @rule()

@@ -36,7 +36,7 @@ def test_the_prompt_is_shared_until_the_first_token() -> None:
     assert (list(first.token_ids), list(second.token_ids)) == ([5, 6, 1, 2], [5, 6, 3])
 
 
-def test_rank_is_priority_then_arrival_then_index() -> None:
+def test_rank_is_priority_then_turn_then_index() -> None:
     ranked = RankedSequences()
     members = [
         sequence(1, 0),
@@ -48,7 +48,7 @@ def test_rank_is_priority_then_arrival_then_index() -> None:
     for seq in members:
         ranked.add(seq)
     assert [seq.rank for seq in ranked] == [(-1, 3, 0), (0, 1, 0), (0, 2, 0), (0, 2, 1), (1, 0, 0)]
-    assert [seq.rank.arrival for seq in reversed(ranked)] == [0, 2, 2, 1, 3]
+    assert [seq.rank.turn for seq in reversed(ranked)] == [0, 2, 2, 1, 3]
     assert (ranked[0], len(ranked)) == (members[3], 5)
     ranked.remove(members[2])
     assert [seq.rank for seq in ranked] == [(-1, 3, 0), (0, 1, 0), (0, 2, 1), (1, 0, 0)]

@@ -3,6 +3,7 @@
 from array import array
 from typing import Any
 
+import msgspec
 import pytest
 
 from octavo.config import SchedulingPolicy, SpeculationConfig
@@ -15,6 +16,7 @@ from octavo.engine.messages import RequestEnd, StepOutputs, Submit
 from octavo.engine.prompts import token_id_array
 from octavo.errors import (
     ContextLengthError,
+    DeadlineExceededError,
     InvalidParameterError,
     OctavoError,
     PromptError,
@@ -31,6 +33,7 @@ def make_engine(
     max_num_queued_reqs: int = 100,
     max_logprobs: int = 5,
     speculation: SpeculationConfig | None = None,
+    max_num_queued_tokens: int = 10_000,
 ) -> Engine:
     runner = runner or FakeRunner(num_blocks=32, block_size=4)
     scheduler = Scheduler(
@@ -48,6 +51,7 @@ def make_engine(
         vocab_size=VOCAB_SIZE,
         max_logprobs=max_logprobs,
         max_num_queued_reqs=max_num_queued_reqs,
+        max_num_queued_tokens=max_num_queued_tokens,
     )
 
 
@@ -173,6 +177,57 @@ def test_the_queue_limit() -> None:
     engine.step()
     engine.submit(submit("c", [1]))
     assert set(ends_of(run(engine))) == {"a", "b", "c"}
+
+
+def test_the_queue_limit_in_tokens() -> None:
+    engine = make_engine(max_num_queued_tokens=20)
+    engine.submit(submit("long", [1] * 40))  # one may always wait
+    with pytest.raises(
+        QueueFullError, match=r"40 prompt tokens .* the 1 of .*--max-num-queued-tokens"
+    ):
+        engine.submit(submit("b", [1]))
+    assert (engine.stats.num_queued_tokens, engine.stats.num_refused) == (40, 1)
+    while engine.stats.num_queued_tokens:
+        engine.step()
+    engine.submit(submit("b", [1] * 20))
+    with pytest.raises(QueueFullError) as refused:
+        engine.submit(submit("c", [1]))
+    assert refused.value.retry_after_s >= 1
+    engine.abort(["b"])
+    engine.submit(submit("c", [1] * 20))
+    assert set(ends_of(run(engine))) >= {"long", "c"}
+    assert engine.stats.num_queued_tokens == 0
+
+
+def test_a_deadline_ends_a_request_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = make_engine()
+    now = 0.0
+    monkeypatch.setattr(engine._deadlines, "_clock", lambda: now)
+    with pytest.raises(DeadlineExceededError):
+        engine.submit(msgspec.structs.replace(submit("late", [1]), timeout_s=0.0))
+    for i in range(8):  # all seats
+        engine.submit(submit(f"free{i}", [1 + i], max_tokens=12))
+    engine.submit(msgspec.structs.replace(submit("waits", [9]), timeout_s=1.0))
+    engine.step()
+    runs = msgspec.structs.replace(submit("runs", [10], max_tokens=30), timeout_s=5.0)
+    in_time = msgspec.structs.replace(submit("in_time", [11], max_tokens=2), timeout_s=5.0)
+    engine.submit(runs)
+    engine.submit(in_time)
+    now = 1.5
+    ended = engine.step()
+    assert [(e.request_id, e.error_type) for e in ended.ends] == [
+        ("waits", "DeadlineExceededError")
+    ]
+    assert [o.finish_reason for o in ended.sequences if o.request_id == "waits"] == ["error"]
+    num_ended = 0
+    while num_ended < 9:  # all but the one that runs longest
+        num_ended += len(engine.step().ends)
+    now = 6.0
+    ends = ends_of(run(engine))
+    assert ends["runs"].error_type == "DeadlineExceededError"
+    assert "had not ended 5 s after" in (ends["runs"].error or "")
+    assert engine.stats.num_timed_out == 2
+    assert engine.stats.num_blocks_referenced == 0
 
 
 def test_an_abort_is_a_last_word_and_frees_everything() -> None:

@@ -15,6 +15,7 @@ from octavo.engine.messages import (
     EngineStats,
     FromEngine,
     Loading,
+    PrefixReport,
     PromptComputed,
     PromptLogprobs,
     RequestEnd,
@@ -120,3 +121,20 @@ def test_a_client_that_has_gone_is_replaced(parties: Parties) -> None:
     parties.engine.send(outputs("c", "d"))
     assert outputs("d") in parties.heard(1, bool)
     assert outputs("c") in parties.heard(2, lambda messages: outputs("c") in messages)
+
+
+def test_named_prefixes_are_told_to_all_and_to_one_that_comes_later(parties: Parties) -> None:
+    prefix = PrefixReport("system", "", num_tokens=32, num_blocks=2, expires_at=None)
+    parties.engine.send(StepOutputs([], [], [], BUSY, [], [prefix]))
+
+    def told(index: int) -> list[list[PrefixReport]]:
+        outputs = parties.heard(index, lambda all: any(isinstance(m, StepOutputs) for m in all))
+        return [m.prefixes for m in outputs if isinstance(m, StepOutputs) and m.prefixes]
+
+    assert [told(index) for index in range(3)] == [[[prefix]]] * 3
+
+    parties.clients[1].close()
+    parties.clients[0].send(parties.clients[0].encode(ClientGone(1)))
+    parties.clients[1] = ClientEnd(parties.endpoint, 1)
+    parties.engine.receive(wait=True)
+    assert told(1) == [[prefix]]

@@ -112,7 +112,6 @@ def test_echo_with_logprobs_asks_for_the_prompts() -> None:
     ("fields", "name"),
     [
         ({"stream_options": {"include_usage": True}}, "stream_options"),
-        ({"response_format": {"type": "json_object"}}, "response_format"),
         ({"response_format": {"type": "json_schema", "json_schema": {}}}, "response_format"),
         ({"stream": True, "prompt_logprobs": 1}, "prompt_logprobs"),
         ({"n": 2, "best_of": 3, "stream": True}, "best_of"),

@@ -1,10 +1,12 @@
 """Collects a scheduler's events and holds it to their order."""
 
+from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from octavo.core.events import (
     Event,
+    PooledEvent,
     PromptEvent,
     PromptLogprobsEvent,
     RequestEndEvent,
@@ -25,6 +27,7 @@ class Outcome:
     num_cached_tokens: int | None = None
     """Once the prompt is computed."""
     prompt_logprobs: tuple[TokenLogprobs, ...] | None = None
+    vector: "array[float] | None" = None
     end: RequestEndEvent | None = None
 
 
@@ -58,6 +61,11 @@ class EventLog:
             assert outcome.prompt_logprobs is None, f"a second time: {event}"
             assert not outcome.token_ids, f"after a token: {event}"
             outcome.prompt_logprobs = event.values
+        elif isinstance(event, PooledEvent):
+            assert outcome.num_cached_tokens is not None, f"before the prompt's end: {event}"
+            assert outcome.vector is None, f"a second time: {event}"
+            assert not outcome.token_ids, f"after a token: {event}"
+            outcome.vector = event.vector
         else:
             self._apply_to_sequence(outcome, event)
 

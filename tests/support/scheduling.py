@@ -7,6 +7,7 @@ from octavo.config import SchedulingPolicy, SpeculationConfig
 from octavo.core.block_tables import BlockTables
 from octavo.core.costs import RestoreCosts
 from octavo.core.events import RequestEndEvent
+from octavo.core.governor import Governor
 from octavo.core.request import FinishReason, Request, sample_seed
 from octavo.core.sampling_params import SamplingParams
 from octavo.core.scheduler import Scheduler
@@ -37,6 +38,8 @@ class Rig:
         choose: Choose = hashed,
         prefix_caching: bool = True,
         speculation: SpeculationConfig | None = None,
+        governor: Governor | None = None,
+        named_prefix_share: float = 0.0,
         costs: RestoreCosts | None = None,
         num_swap_slots: int = 0,
         stored: Container[bytes] | None = None,
@@ -57,6 +60,8 @@ class Rig:
             end_token_ids=frozenset(end_token_ids),
             prefix_caching=prefix_caching,
             speculation=speculation,
+            governor=governor,
+            named_prefix_share=named_prefix_share,
             tiers=self.tiers,
         )
         self.choose = choose
@@ -73,6 +78,7 @@ class Rig:
         if between is not None:
             between(plan)
         self.log.add(self.scheduler.commit(plan, self.runner.run(plan)))
+        self.scheduler.learn(plan, (1 + plan.num_tokens) / 1000)
         self.check()
         return plan
 
@@ -101,8 +107,9 @@ class Rig:
         assert usage.num_slots_used <= usage.num_slots_referenced
         if not self.scheduler.has_work:
             assert (self.scheduler.num_running, self.scheduler.num_waiting) == (0, 0)
-            assert usage.num_blocks_referenced == 0
-            assert (usage.num_slots_used, usage.num_blocks_saved_by_sharing) == (0, 0)
+            assert usage.num_blocks_referenced == usage.num_blocks_pinned
+            if not usage.num_blocks_pinned:
+                assert (usage.num_slots_used, usage.num_blocks_saved_by_sharing) == (0, 0)
 
     def check_answer(self, request: Request) -> None:
         """The request has ended with what it would have got alone in an unbounded pool."""
@@ -131,6 +138,7 @@ def make_request(
     seed: int = 7,
     priority: int = 0,
     cache_salt: str = "",
+    tenant: str = "",
     **params: object,
 ) -> Request:
     """A request with a prompt of these tokens, or of this many tokens 1, 2, 3, ..."""
@@ -143,6 +151,7 @@ def make_request(
         seed,
         priority=priority,
         cache_salt=cache_salt,
+        tenant=tenant,
     )
 
 

@@ -40,6 +40,11 @@ def read_safetensors_folder(path: Path) -> tuple[dict[str, Any], dict[str, Tenso
     raise CheckpointError(f"{path}: neither {SINGLE_FILE} nor {INDEX_FILE} is there{hint}")
 
 
+_COUNTERS = "embeddings.position_ids"
+"""Numbers from 0 on that old exports of encoders kept."""
+_I64_BYTES = 8
+
+
 def read_safetensors(path: Path) -> dict[str, Tensor]:
     """The tensors of one safetensors file."""
     contents = np.frombuffer(map_file(path), np.uint8)
@@ -64,10 +69,12 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
     return {
         name: tensor_view(name, quant, shape, data[begin:end], path)
         for name, quant, shape, begin, end in entries
+        if quant is not None
     }
 
 
-_Entry = tuple[str, QuantType, tuple[int, ...], int, int]
+_Entry = tuple[str, QuantType | None, tuple[int, ...], int, int]
+"""The type is None for `_COUNTERS`, which are left out."""
 
 
 def _parse_entry(path: Path, name: str, entry: Any) -> _Entry:
@@ -76,7 +83,8 @@ def _parse_entry(path: Path, name: str, entry: Any) -> _Entry:
         raise CheckpointError(f"{where}: must be an object with dtype, shape and data_offsets")
     dtype = entry.get("dtype")
     quant = _DTYPES.get(dtype) if isinstance(dtype, str) else None
-    if quant is None:
+    is_counter = dtype == "I64" and name.endswith(_COUNTERS)
+    if quant is None and not is_counter:
         raise CheckpointError(
             f"{where} dtype: {dtype!r} is not supported; supported are {', '.join(_DTYPES)}"
         )
@@ -87,7 +95,7 @@ def _parse_entry(path: Path, name: str, entry: Any) -> _Entry:
         )
     if not _is_counts(offsets) or len(offsets) != 2:
         raise CheckpointError(f"{where} data_offsets: must be two numbers; given: {offsets!r}")
-    num_bytes = quant.block_bytes
+    num_bytes = _I64_BYTES if quant is None else quant.block_bytes
     for dimension in shape:
         num_bytes *= dimension
     begin, end = offsets

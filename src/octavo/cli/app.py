@@ -11,6 +11,7 @@ from octavo.cli.eval import eval_app
 from octavo.cli.generate import generate
 from octavo.cli.plan import plan
 from octavo.cli.pull import pull
+from octavo.cli.run_batch import run_batch
 from octavo.cli.serve import serve
 from octavo.cli.simulate import simulate_app
 
@@ -27,6 +28,7 @@ app = typer.Typer(
 app.command()(serve)
 app.command()(generate)
 app.command()(chat)
+app.command("run-batch")(run_batch)
 app.command()(pull)
 app.command()(doctor)
 app.command()(plan)

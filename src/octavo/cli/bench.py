@@ -10,7 +10,9 @@ from octavo.cli.benchmarks.latency import latency
 from octavo.cli.benchmarks.profile import profile
 from octavo.cli.benchmarks.replay import replay
 from octavo.cli.benchmarks.serve import serve
+from octavo.cli.benchmarks.sharing import sharing
 from octavo.cli.benchmarks.speculation import speculation
+from octavo.cli.benchmarks.structured import structured
 from octavo.cli.benchmarks.throughput import throughput
 
 bench_app = typer.Typer(help="Measure speed.", no_args_is_help=True)
@@ -21,7 +23,9 @@ bench_app.command()(kernels)
 bench_app.command()(profile)
 bench_app.command()(replay)
 bench_app.command()(engine)
+bench_app.command()(sharing)
 bench_app.command()(speculation)
+bench_app.command()(structured)
 bench_app.command()(compare)
 bench_app.command()(baseline)
 

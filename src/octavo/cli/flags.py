@@ -20,9 +20,12 @@ from octavo.config import (
     DTYPES,
     KV_CACHE_DTYPES,
     QUANTIZATIONS,
+    REASONING_PARSERS,
+    TOOL_CALL_PARSERS,
     Backend,
     CacheConfig,
     EngineConfig,
+    FairShareBy,
     ModelConfig,
     SchedulerConfig,
     SchedulingPolicy,
@@ -144,7 +147,14 @@ FLAGS: tuple[Flag, ...] = (
     Flag("--scheduling-policy", "scheduler.policy", Group.MEMORY, Reads.TEXT,
          "Order of the waiting queue.", choices=_choices(SchedulingPolicy)),
     Flag("--max-num-queued-reqs", "scheduler.max_num_queued_reqs", Group.MEMORY, Reads.COUNT,
-         "Requests that may wait; one more gets a 503."),
+         "Requests that may wait; one more gets a 429."),
+    Flag("--max-num-queued-tokens", "scheduler.max_num_queued_tokens", Group.MEMORY, Reads.COUNT,
+         "Prompt tokens that may wait; one request may, however long, others beyond it get a 429."),
+    Flag("--target-itl-ms", "scheduler.target_itl_ms", Group.MEMORY, Reads.REAL,
+         "Milliseconds between two tokens of an answer that no prompt of another may exceed: steps are sized by what "
+         "they take here [default: steps of --max-num-batched-tokens]."),
+    Flag("--named-prefix-share", "cache.named_prefix_share", Group.MEMORY, Reads.REAL,
+         "Share of the pages that named prefixes (/v1/prefixes) may hold at most."),
     Flag("--speculation", "engine.speculation", Group.MEMORY, Reads.SWITCH,
          "Guess tokens that repeat the text so far, where a small batch leaves time; no answer depends on it "
          "[default: on with the native backend]."),
@@ -157,6 +167,11 @@ FLAGS: tuple[Flag, ...] = (
          "Name of the model in requests; repeat it for more [default: as given]."),
     Flag("--chat-template", "server.chat_template", Group.SERVER, Reads.TEXT,
          "Jinja file, or the template itself, instead of the model's own."),
+    Flag("--tool-call-parser", "server.tool_call_parser", Group.SERVER, Reads.TEXT,
+         "How the model writes tool calls [default: as its chat template shows].", choices=TOOL_CALL_PARSERS),
+    Flag("--reasoning-parser", "server.reasoning_parser", Group.SERVER, Reads.TEXT,
+         "How the model marks its thoughts [default: as its chat template shows]; none leaves them in the content.",
+         choices=REASONING_PARSERS),
     Flag("--trust-request-chat-template", "server.trust_request_chat_template", Group.SERVER,
          Reads.SWITCH, "Let requests bring a chat template of their own."),
     Flag("--strict-requests", "server.strict_requests", Group.SERVER, Reads.SWITCH,
@@ -171,6 +186,10 @@ FLAGS: tuple[Flag, ...] = (
          "Longest list of prompts in one request."),
     Flag("--allowed-origins", "server.allowed_origins", Group.SERVER, Reads.TEXTS,
          "Origin that browsers may call from (CORS); repeat it for more."),
+    Flag("--request-timeout", "server.request_timeout_s", Group.SERVER, Reads.REAL,
+         "Seconds from a request's arrival to its last token; requests may ask for less [default: no limit]."),
+    Flag("--fair-share-by", "server.fair_share_by", Group.SERVER, Reads.TEXT,
+         "What tells tenants apart; those who wait get equally many tokens.", choices=_choices(FairShareBy)),
     Flag("--salt-cache-by-api-key", "server.salt_cache_by_api_key", Group.SERVER, Reads.SWITCH,
          "Share pages of equal beginnings only between requests with the same API key."),
     Flag("--api-server-count", "server.api_server_count", Group.SERVER, Reads.COUNT,
@@ -249,7 +268,12 @@ class Settings:
 
     def server(self) -> ServerConfig:
         """The HTTP front end's settings. Raises ConfigError."""
-        return ServerConfig(**self.values.get("server", {}))
+        values = {**self.values.get("server", {})}
+        if "fair_share_by" in values:
+            values["fair_share_by"] = choice_of(
+                FairShareBy, "fair_share_by", values["fair_share_by"]
+            )
+        return ServerConfig(**values)
 
     def sampling(self, defaults: Mapping[str, Any]) -> SamplingParams:
         """Sampling options: those given, else `defaults`. Raises InvalidParameterError."""

@@ -110,6 +110,8 @@ def _announce(url: str, ready: "Ready", name: str) -> None:
 
 def _greeting(url: str, ready: "Ready", name: str) -> str:
     """What is served, and two ways to ask it, ready to paste."""
+    if ready.is_encoder:
+        return "\n".join((*what_is_served(url, ready, name), "", *ways_to_embed(url, name)))
     is_chat = True
     ask: dict[str, Any] = {"messages": [{"role": "user", "content": "Hello!"}]}
     num_tokens = count_tokens(url, ask)
@@ -128,6 +130,11 @@ def _greeting(url: str, ready: "Ready", name: str) -> str:
 
 def what_is_served(url: str, ready: "Ready", name: str) -> list[str]:
     """The model, its limits and its memory."""
+    if ready.is_encoder:
+        return [
+            f"octavo serves {name} on {url}",
+            f"  an encoder in float32: embeddings of texts of at most {ready.max_model_len} tokens",
+        ]
     memory = memory_lines(
         [(line.name, line.num_bytes) for line in ready.ledger],
         num_blocks=ready.num_blocks,
@@ -160,6 +167,14 @@ def ways_to_ask(url: str, name: str, ask: dict[str, Any], is_chat: bool, room: i
         "",
         "# with OpenAI's package (pip install openai):",
         f"{shlex.quote(sys.executable)} -c {shlex.quote(python)}",
+    ]
+
+
+def ways_to_embed(url: str, name: str) -> list[str]:
+    """A line for curl."""
+    ask = json.dumps({"model": name, "input": "Hello!"})
+    return [
+        f"curl {url}/v1/embeddings -H 'Content-Type: application/json' -d {shlex.quote(ask)}",
     ]
 
 

@@ -238,6 +238,10 @@ class BlockTables:
         self._num_entries -= len(table.blocks)
         self._release(reversed(table.blocks))
 
+    def chain(self, *names: str) -> PrefixChain:
+        """The chain of a new sequence, which shares blocks only with those of the same names (tenant, adapter)."""
+        return PrefixChain(self.cache.root(*names), self.block_size)
+
     def match(self, chain: PrefixChain, token_ids: "array[int]", limit: int) -> PrefixMatch:
         """How much of the first `limit` of these tokens, whose chain this is, is in blocks already."""
         blocks, num_live, number = array("i"), 0, 0

@@ -1,5 +1,6 @@
 """What the scheduler tells of a request. The last word on every accepted request is one `RequestEndEvent`."""
 
+from array import array
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
@@ -38,6 +39,14 @@ class PromptLogprobsEvent:
 
 
 @dataclass(frozen=True, slots=True)
+class PooledEvent:
+    """The vector of a prompt; once, before the first token."""
+
+    request_id: str
+    vector: "array[float]"
+
+
+@dataclass(frozen=True, slots=True)
 class SequenceEndEvent:
     """A sequence ends without a new token: aborted or failed."""
 
@@ -58,8 +67,15 @@ class RequestEndEvent:
     error: str | None = None
     error_type: str | None = None
     """Name of the class in `octavo.errors`."""
+    error_parameter: str | None = None
+    """Which parameter a user's mistake is about."""
 
 
 Event: TypeAlias = (
-    PromptEvent | TokenEvent | PromptLogprobsEvent | SequenceEndEvent | RequestEndEvent
+    PromptEvent
+    | TokenEvent
+    | PromptLogprobsEvent
+    | PooledEvent
+    | SequenceEndEvent
+    | RequestEndEvent
 )

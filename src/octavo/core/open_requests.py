@@ -3,13 +3,14 @@
 from octavo.core.block_pool import IntegrityError
 from octavo.core.block_tables import BlockTables
 from octavo.core.events import Event, RequestEndEvent, SequenceEndEvent
+from octavo.core.fair_share import FairShare
 from octavo.core.prefix_reuse import PrefixReuse
 from octavo.core.request import FinishReason, Request
 from octavo.core.sequence import RankedSequences, Sequence, SequenceStatus
 from octavo.core.speculation import Speculator
 from octavo.core.step import SeqId
 from octavo.core.tiers import Tiers
-from octavo.errors import RequestFailedError
+from octavo.errors import OctavoError
 
 
 class OpenRequests:
@@ -29,16 +30,36 @@ class OpenRequests:
         self.requests: dict[str, Request] = {}
         self.sequences: dict[SeqId, Sequence] = {}
         """Of all open requests, those that have not ended."""
+        self.uncalled = FairShare()
+        """Requests whose turn has not come: nobody looks yet whether there is room for them."""
         self.waiting = RankedSequences()
         """For blocks or a seat."""
         self.running = RankedSequences()
         """Hold blocks, or are about to get some."""
+        self._num_turns = 0
 
     def add(self, request: Request) -> None:
-        """A request is accepted: the first of its sequences waits, the others follow that one."""
+        """A request is accepted: the first of its sequences waits to be called, the others follow that one."""
         self.requests[request.request_id] = request
         self.sequences.update((sequence.seq_id, sequence) for sequence in request.sequences)
+        self.uncalled.add(request)
+
+    def call(self, better_than: int | None = None) -> bool:
+        """Let the next request wait, behind all others of its class that wait. False: there is none, or none better."""
+        request = self.uncalled.call(better_than)
+        if request is None:
+            return False
+        for sequence in request.sequences:
+            sequence.rank = sequence.rank._replace(turn=self._num_turns)
+        self._num_turns += 1
+        request.sequences[0].status = SequenceStatus.WAITING
         self.waiting.add(request.sequences[0])
+        return True
+
+    def call_better(self) -> None:
+        """Call those who need not wait for any of the others."""
+        while self.waiting and self.call(better_than=self.waiting[0].rank.priority):
+            pass
 
     def run(self, sequence: Sequence) -> None:
         """From now on each step computes some of it."""
@@ -52,6 +73,8 @@ class OpenRequests:
             self.running.remove(sequence)
         elif sequence.status is SequenceStatus.WAITING:
             self.waiting.remove(sequence)
+        elif sequence.status is SequenceStatus.UNCALLED:
+            self.uncalled.remove(sequence)
         self._tables.free(sequence.seq_id)
         self._tiers.forget(sequence)
         if self._speculator is not None:
@@ -60,7 +83,7 @@ class OpenRequests:
         sequence.status = SequenceStatus.FINISHED
 
     def end_early(
-        self, request: Request, reason: FinishReason, *, error: str | None = None
+        self, request: Request, reason: FinishReason, *, error: OctavoError | None = None
     ) -> list[Event]:
         """Finish what is left of a request."""
         events: list[Event] = []
@@ -73,8 +96,9 @@ class OpenRequests:
         events.append(self.close(request, error))
         return events
 
-    def close(self, request: Request, error: str | None = None) -> RequestEndEvent:
+    def close(self, request: Request, error: OctavoError | None = None) -> RequestEndEvent:
         """All sequences of a request have ended: forget it."""
+        self.uncalled.close(request)
         del self.requests[request.request_id]
         return RequestEndEvent(
             request.request_id,
@@ -82,8 +106,8 @@ class OpenRequests:
             request.num_cached_tokens or 0,
             request.num_preemptions,
             request.num_recomputed_tokens,
-            error,
-            RequestFailedError.__name__ if error is not None else None,
+            None if error is None else str(error),
+            None if error is None else type(error).__name__,
         )
 
     def check_integrity(self) -> None:
@@ -95,6 +119,7 @@ class OpenRequests:
             if [s.rank for s in queue] != sorted(s.rank for s in queue):
                 raise IntegrityError(f"{status.value} sequences are not in order of rank")
         queued = {s.seq_id: status for queue, status in queues for s in queue}
+        queued |= {s.seq_id: SequenceStatus.UNCALLED for s in self.uncalled.sequences}
         for sequence in self.sequences.values():
             if queued.pop(sequence.seq_id, SequenceStatus.FOLLOWING) is not sequence.status:
                 raise IntegrityError(f"sequence {sequence.seq_id} is not where its status says")

@@ -41,8 +41,7 @@ class PrefixReuse:
     def open(self, request: Request) -> None:
         """A request is accepted: its sequences share prefixes with those of the same salt."""
         if self._is_enabled:
-            root = self._tables.cache.root(request.cache_salt)
-            request.sequences[0].chain = PrefixChain(root, self._tables.block_size)
+            request.sequences[0].chain = self._tables.chain(request.cache_salt)
 
     def match(self, sequence: Sequence, request: Request) -> PrefixMatch | None:
         """What a waiting sequence would find; None: it waits for a block that is being computed."""

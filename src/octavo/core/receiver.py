@@ -1,7 +1,7 @@
 """What becomes of the tokens that come out of a step."""
 
 from octavo.core.block_tables import BlockTables
-from octavo.core.events import Event, PromptEvent, PromptLogprobsEvent, TokenEvent
+from octavo.core.events import Event, PooledEvent, PromptEvent, PromptLogprobsEvent, TokenEvent
 from octavo.core.open_requests import OpenRequests
 from octavo.core.prefix_reuse import PrefixReuse
 from octavo.core.request import FinishReason, Request
@@ -9,6 +9,7 @@ from octavo.core.sequence import Sequence, SequenceStatus
 from octavo.core.speculation import Speculator
 from octavo.core.step import SeqStep, StepPlan, StepResult, TokenLogprobs, maker
 from octavo.core.tiers import Tiers
+from octavo.errors import RequestFailedError
 
 _token_event = maker(TokenEvent)
 
@@ -46,6 +47,10 @@ class Receiver:
                 known = requests[sequence.request_id].prompt_logprobs
                 assert known is not None, f"{sequence.request_id} did not ask for prompt logprobs"
                 known.extend(result.prompt_logprobs[step.seq_id])
+            if step.num_pooled:
+                pooled = requests[sequence.request_id].pooled
+                assert pooled is not None, f"{sequence.request_id} did not ask for a vector"
+                pooled.take(result.pooled[step.seq_id], step.num_pooled, sequence.num_computed)
             if is_plain and last == first + 1 and step.start >= sequence.prompt_len:  # nearly all
                 if sequence.num_computed % self._tables.block_size == 0:
                     self._prefixes.publish(sequence)
@@ -86,6 +91,10 @@ class Receiver:
             values = tuple(request.prompt_logprobs)
             request.prompt_logprobs = None
             events.append(PromptLogprobsEvent(request.request_id, values))
+        if request.pooled is not None:
+            vector = request.pooled.vector()
+            request.pooled = None
+            events.append(PooledEvent(request.request_id, vector))
         if step.num_drafts:
             self._accept(sequence, step, result, first, events)
             return
@@ -156,4 +165,4 @@ class Receiver:
     def _fail(self, request: Request, error: str) -> list[Event]:
         for sequence in request.sequences:
             self._prefixes.discard(sequence)
-        return self._open.end_early(request, FinishReason.ERROR, error=error)
+        return self._open.end_early(request, FinishReason.ERROR, error=RequestFailedError(error))

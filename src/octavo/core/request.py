@@ -4,6 +4,7 @@ from array import array
 from dataclasses import dataclass, field
 from enum import Enum
 
+from octavo.core.pooling import PooledPrompt, Pooling
 from octavo.core.sampling_params import SamplingParams
 from octavo.core.sequence import Rank, Sequence, SequenceStatus
 from octavo.core.step import NOTHING, Sampling, SeqId, TokenLogprobs
@@ -77,6 +78,10 @@ class Request:
     """The lower is served first, under the policy `priority`."""
     cache_salt: str = field(default="", kw_only=True)
     """Only requests with the same salt share prefixes."""
+    tenant: str = field(default="", kw_only=True)
+    """Tenants who wait get equally many tokens."""
+    pooling: Pooling | None = field(default=None, kw_only=True)
+    """If set, the vector of the prompt is wanted."""
 
     sequences: tuple[Sequence, ...] = field(default=(), init=False)
     """`params.n` of them, once a scheduler has accepted the request."""
@@ -89,9 +94,14 @@ class Request:
     """Prompt tokens that were in the prefix cache when the request was first let in; None before."""
     prompt_logprobs: list[TokenLogprobs] | None = field(init=False)
     """Of prompt positions 1, 2, ..., as far as they are known. None: not asked for, or delivered."""
+    pooled: PooledPrompt | None = field(init=False)
+    """The vector of the prompt, as far as it is known. None: not asked for, or delivered."""
 
     def __post_init__(self) -> None:
         self.prompt_logprobs = None if self.params.prompt_logprobs is None else []
+        self.pooled = None
+        if self.pooling is not None:
+            self.pooled = PooledPrompt(self.pooling, self.prompt_len)
 
     @property
     def prompt_len(self) -> int:
@@ -134,7 +144,7 @@ class Request:
                 token_ids=self.prompt_token_ids,
                 sampling=(sampling[index],) if index else sampling,
                 num_seats=n if index == 0 else 1,
-                status=SequenceStatus.FOLLOWING if index else SequenceStatus.WAITING,
+                status=SequenceStatus.FOLLOWING if index else SequenceStatus.UNCALLED,
             )
             for index in range(n)
         )
@@ -142,22 +152,30 @@ class Request:
     def chunk_len(self, sequence: Sequence, budget: int) -> int:
         """How many pending tokens of a sequence to compute with this many left in the step.
 
-        After a preemption a chunk ends where the known prompt logprobs end, so that none is computed twice.
+        After a preemption a chunk ends where what is told of the prompt ends, so that nothing is told twice.
         """
         chunk = min(sequence.num_pending, budget)
-        if self.prompt_logprobs is not None:
-            repeated = len(self.prompt_logprobs) - sequence.num_computed
-            if repeated > 0:
-                return min(chunk, repeated)
+        told = self._num_told
+        if told is not None and told > sequence.num_computed:
+            return min(chunk, told - sequence.num_computed)
         return chunk
 
     def reusable_len(self, sequence: Sequence) -> int:
         """How many of a sequence's known tokens need not be computed if their keys and values exist.
 
-        The last one gives the logits to draw from, and all do whose log-probabilities are still wanted.
+        The last one gives the logits to draw from, and all do of which something is still to be told.
         """
-        limit = len(sequence.token_ids) - 1
-        return limit if self.prompt_logprobs is None else min(limit, len(self.prompt_logprobs))
+        limit, told = len(sequence.token_ids) - 1, self._num_told
+        return limit if told is None else min(limit, told)
+
+    @property
+    def _num_told(self) -> int | None:
+        """Prompt positions of which all is told that is wanted of each. None: nothing is wanted."""
+        if self.prompt_logprobs is not None:
+            return len(self.prompt_logprobs)
+        if self.pooled is not None and self.pooled.pooling is Pooling.MEAN:
+            return self.pooled.num_tokens
+        return None
 
     def prompt_targets(self, start: int, stop: int) -> "array[int]":
         """The prompt tokens after positions start .. stop - 1 whose log-probabilities are still wanted."""

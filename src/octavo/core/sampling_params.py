@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
+from octavo.core.structured_outputs import StructuredOutputsParams
 from octavo.core.vllm_options import knows_vllm_options
-from octavo.errors import InvalidParameterError
+from octavo.errors import InvalidParameterError, UnsupportedParameterError
 
 MAX_N = 16384
 GREEDY_TEMPERATURE = 1e-5
@@ -65,6 +66,8 @@ class SamplingParams:
     bad_words: tuple[str, ...] = ()
     bad_words_token_ids: tuple[tuple[int, ...], ...] = ()
     """`bad_words` as token sequences; filled by the text layer, since only it has a tokenizer."""
+    structured_outputs: StructuredOutputsParams | None = None
+    """The form of the answer; None: free."""
 
     def __post_init__(self) -> None:
         put = object.__setattr__  # the one place where a frozen value is normalised
@@ -180,6 +183,8 @@ class SamplingParams:
                 )
 
     def _check_lists(self) -> None:
+        if self.structured_outputs is not None:
+            self._check_structured_outputs()
         for name, texts in (("stop", self.stop), ("bad_words", self.bad_words)):
             for text in texts:
                 if not isinstance(text, str) or not text:
@@ -210,6 +215,21 @@ class SamplingParams:
         for name, ids in id_lists:
             for token_id in ids:
                 _integer(name, token_id, 0, None)
+
+    def _check_structured_outputs(self) -> None:
+        given = self.structured_outputs
+        if not isinstance(given, StructuredOutputsParams):
+            raise InvalidParameterError(
+                f"structured_outputs must be StructuredOutputsParams; given: {type(given).__name__}",
+                parameter="structured_outputs",
+                value=given,
+            )
+        if self.ignore_eos:
+            raise UnsupportedParameterError(
+                "ignore_eos is not supported with structured_outputs: an answer ends where its grammar does",
+                parameter="ignore_eos",
+                value=True,
+            )
 
 
 def _integer(name: str, value: object, low: int, high: int | None) -> None:

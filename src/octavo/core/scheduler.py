@@ -7,6 +7,7 @@ again after a preemption are all this one rule.
 
 from array import array
 from collections.abc import Mapping
+from dataclasses import replace
 
 from octavo.config import SchedulingPolicy, SpeculationConfig
 from octavo.core.admission import (
@@ -21,6 +22,8 @@ from octavo.core.block_tables import BlockTables
 from octavo.core.budget import share_budget
 from octavo.core.costs import RestoreCosts
 from octavo.core.events import Event, SequenceEndEvent
+from octavo.core.governor import Governor
+from octavo.core.named_prefixes import NamedPrefixes
 from octavo.core.open_requests import OpenRequests
 from octavo.core.preemption import Preemptor
 from octavo.core.preemption_method import Method
@@ -41,7 +44,7 @@ from octavo.core.step import (
 )
 from octavo.core.tiers import SAVES_PER_STEP, Tiers
 from octavo.core.usage import KvUsage
-from octavo.errors import InvalidParameterError
+from octavo.errors import InvalidParameterError, OctavoError
 
 _seq_step = maker(SeqStep)
 
@@ -65,13 +68,23 @@ class Scheduler:
         end_token_ids: frozenset[int],
         prefix_caching: bool = True,
         speculation: SpeculationConfig | None = None,
+        governor: Governor | None = None,
+        named_prefix_share: float = 0.0,
         tiers: Tiers | None = None,
     ) -> None:
-        """`speculation`: None for a token of each sequence in a step; `tiers`: None for the pool alone."""
+        """Each may be None: `speculation` for a token of each sequence in a step, `governor` for steps of fixed size,
+        `tiers` for the pool alone.
+        """
         self._tables = tables
         self._tiers = Tiers(tables) if tiers is None else tiers
         self._prefixes = PrefixReuse(tables, self._tiers, enabled=prefix_caching)
         self._limits = Limits(max_num_batched_tokens, max_num_seqs, max_model_len)
+        self._step_limits = self._limits
+        self._governor = governor
+        self.named_prefixes = NamedPrefixes(
+            tables, share=named_prefix_share if prefix_caching else 0.0, max_model_len=max_model_len
+        )
+        """Pages that stay whatever is evicted."""
         self._policy = policy
         self._end_token_ids = end_token_ids
         self._speculator = None if speculation is None else Speculator(speculation)
@@ -83,6 +96,7 @@ class Scheduler:
         self._receiver = Receiver(self._open, tables, self._tiers, self._prefixes, self._speculator)
         self._requests = self._open.requests
         self._waiting, self._running = self._open.waiting, self._open.running
+        self._uncalled = self._open.uncalled
         self._num_arrivals = 0
         self._next_seq_id: SeqId = 0
         self._num_steps = 0
@@ -100,7 +114,12 @@ class Scheduler:
     @property
     def num_waiting(self) -> int:
         """Sequences that wait for blocks or a seat: new requests, and preempted sequences."""
-        return len(self._waiting)
+        return len(self._waiting) + len(self._uncalled)
+
+    @property
+    def step_token_budget(self) -> int:
+        """Most tokens of the last step."""
+        return self._step_limits.max_num_batched_tokens
 
     def usage(self) -> KvUsage:
         """How the block pool is used now. O(1)."""
@@ -118,6 +137,7 @@ class Scheduler:
             num_blocks_evicted=tables.num_evicted,
             num_prefix_queries=self._prefixes.counts.num_queries,
             num_prefix_hits=self._prefixes.counts.num_hits,
+            num_blocks_pinned=self.named_prefixes.num_blocks,
             num_dropped_tails=self._preemptor.counts[Method.DROP_TAIL],
             num_swaps=self._preemptor.counts[Method.SWAP],
             num_swap_slots=self._tiers.swap_space.num_slots,
@@ -165,6 +185,13 @@ class Scheduler:
         request = self._requests.get(request_id)
         return [] if request is None else self._open.end_early(request, FinishReason.ABORT)
 
+    def fail(self, request_id: str, error: OctavoError) -> list[Event]:
+        """As `abort`, for a reason that its client is told."""
+        request = self._requests.get(request_id)
+        if request is None:
+            return []
+        return self._open.end_early(request, FinishReason.ERROR, error=error)
+
     def abort_sequence(self, request_id: str, index: int) -> list[Event]:
         """End one sequence that has begun to generate, as `abort` does; the last to end ends the request.
 
@@ -189,13 +216,11 @@ class Scheduler:
         both planned and preempted, and no block is both source and destination of the step's copies.
         """
         demand = self._preemptor.make_room_to_grow()
-        demand = self._admit(demand)
-        shares = share_budget(
-            self._tiers.not_arriving(self._running),
-            self._requests,
-            self._limits.max_num_batched_tokens,
-        )
-        guesses = self._guess(shares, demand)
+        limits = self._step_limits = self._limits_of_step()
+        demand = self._admit(demand, limits)
+        arrived = self._tiers.not_arriving(self._running)
+        shares = share_budget(arrived, self._requests, limits.max_num_batched_tokens)
+        guesses = self._guess(shares, demand, limits)
         steps: list[SeqStep] = []
         copies: list[BlockCopy] = []
         grow, blocks = self._tables.grow, self._tables.blocks
@@ -212,11 +237,18 @@ class Scheduler:
                 sampling = sequence.sampling if stop == len(known) else ()
                 token_ids, table = known[start:stop], blocks(seq_id)
                 steps.append(
-                    _seq_step((seq_id, token_ids, start, table, sampling, 0, known, None, NOTHING))
+                    _seq_step(
+                        (seq_id, token_ids, start, table, sampling, 0, known, None, NOTHING, 0)
+                    )
                 )
         self._tables.settle()
         self._num_steps += 1
         return self._tiers.added_to(StepPlan(self._num_steps, tuple(steps), tuple(copies)))
+
+    def learn(self, plan: StepPlan, seconds: float) -> None:
+        """How long a step took, for the size of those to come."""
+        if self._governor is not None:
+            self._governor.learn(plan, seconds)
 
     def commit(self, plan: StepPlan, result: StepResult) -> list[Event]:
         """Take over what a runner made of the last plan. Rows of requests that ended meanwhile are ignored."""
@@ -237,11 +269,13 @@ class Scheduler:
         """The coming steps, if the next holds no decision; for simulations without end tokens. Between steps."""
         if not self._is_simple or self._preemptor.watermark.num_blocks:  # that sinks with each step
             return None
+        if self._uncalled and not self._waiting:
+            return None
         queues = (self._running, self._waiting, self._requests)
         return find_steady(*queues, self._tables, self._prefixes, self._limits)
 
     def reset_prefix_cache(self) -> bool:
-        """Forget all prefixes that no sequence holds. Returns whether nothing is left."""
+        """Forget all prefixes that no sequence holds and that have no name. Returns whether nothing is left."""
         self._tables.forget_cached()
         return not self._tables.cache
 
@@ -253,14 +287,22 @@ class Scheduler:
 
     # schedule
 
-    def _admit(self, demand: Demand) -> Demand:
+    def _limits_of_step(self) -> Limits:
+        most = self._limits.max_num_batched_tokens
+        if self._governor is None:
+            return self._limits
+        budget = self._governor.budget(self._running, most)
+        return replace(self._limits, max_num_batched_tokens=budget)
+
+    def _admit(self, demand: Demand, limits: Limits) -> Demand:
         """Let waiting sequences in, in order of rank, while there is room for the first of them.
 
         Only those are passed over who wait for what another is computing. Takes and returns what all running
         sequences need.
         """
-        running, limits, place = self._running, self._limits, 0
-        while place < len(self._waiting):
+        self._open.call_better()
+        running, place = self._running, 0
+        while place < len(self._waiting) or self._open.call():
             candidate = self._waiting[place]
             if tokens_left_for(candidate, running, demand, limits) <= 0:
                 break
@@ -291,7 +333,7 @@ class Scheduler:
         return demand
 
     def _guess(
-        self, shares: list[tuple[Sequence, int]], demand: Demand
+        self, shares: list[tuple[Sequence, int]], demand: Demand, limits: Limits
     ) -> Mapping[SeqId, "array[int]"]:
         """Guesses for sequences that decode, where tokens and free blocks are left after all that has to be done."""
         speculator = self._speculator
@@ -306,7 +348,7 @@ class Scheduler:
             for sequence, _ in shares
             if sequence.num_pending == 1 and sequence.num_seats == 1
         ]
-        return speculator.guess(candidates, num_tokens, self._limits.max_num_batched_tokens)
+        return speculator.guess(candidates, num_tokens, limits.max_num_batched_tokens)
 
     def _seq_step(self, sequence: Sequence, stop: int, guess: "array[int]") -> SeqStep:
         """Compute the tokens up to position `stop`; the last known one and all guesses give logits to draw from."""
@@ -324,4 +366,5 @@ class Scheduler:
             known,
             request.params.prompt_logprobs if targets else None,
             targets,
+            0 if request.pooled is None else request.pooled.num_wanted(start, stop),
         )

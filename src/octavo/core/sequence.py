@@ -17,8 +17,9 @@ class Rank(NamedTuple):
 
     priority: int
     """The request's priority class; 0 for all under first come, first served."""
-    arrival: int
-    """Number of the request in order of arrival. Preemption does not change it."""
+    turn: int
+    """Number of the request in the order in which they were called; before that, in order of arrival. Preemption does
+    not change it."""
     sample_index: int
     """Number of the sequence in its request."""
 
@@ -28,6 +29,8 @@ class SequenceStatus(Enum):
 
     FOLLOWING = "following"
     """Waits for the first sequence of its request to compute the prompt that they share."""
+    UNCALLED = "uncalled"
+    """The first of its request, whose turn has not come."""
     WAITING = "waiting"
     """Holds no blocks; waits for them in order of rank."""
     RUNNING = "running"
@@ -54,7 +57,7 @@ class Sequence:
     """Sequences that it will be once its prompt is computed: it must be admitted as that many."""
     num_computed: int = 0
     """Tokens whose keys and values are in its blocks, from the first on."""
-    status: SequenceStatus = SequenceStatus.WAITING
+    status: SequenceStatus = SequenceStatus.UNCALLED
     num_lost: int = 0
     """While it waits after a preemption: tokens that were computed before it."""
     is_arriving: bool = False

@@ -54,6 +54,7 @@ class Sampling:
             and not p.logit_bias
             and p.allowed_token_ids is None
             and not p.bad_words_token_ids
+            and p.structured_outputs is None
             and p.min_tokens == 0
         )
         object.__setattr__(self, "is_plain", is_plain)  # told once, asked in every step
@@ -107,6 +108,8 @@ class SeqStep(NamedTuple):
     alternatives. `prompt_targets` holds those next tokens."""
     prompt_targets: "array[int]" = NOTHING
     """The prompt token that follows each of `token_ids`; one shorter at the end of the prompt."""
+    num_pooled: int = 0
+    """Of how many of `token_ids`, the last ones, the sum of the last hidden states is wanted."""
 
     @property
     def num_draws(self) -> int:
@@ -176,6 +179,9 @@ class StepPlan:
     saves: tuple[StoredBlock, ...] = ()
     swap_ins: tuple[BlockSwap, ...] = ()
     loads: tuple[StoredBlock, ...] = ()
+    masks: Mapping[int, bytes] = field(default_factory=dict)
+    """By number of the draw, as in `StepResult`: which token ids it may give, those of a grammar. Little-endian words of
+    32 bits, ceil(V / 32) of them; bit i % 32 of word i // 32 is set for token id i. Draws without one: all."""
 
     @property
     def num_tokens(self) -> int:
@@ -219,6 +225,8 @@ class StepResult:
     """By number of the draw: rows without an answer, whose token means nothing."""
     prompt_logprobs: Mapping[SeqId, list[TokenLogprobs]] = field(default_factory=dict)
     """For each SeqStep that asked: one entry for each of its `prompt_targets`."""
+    pooled: "Mapping[SeqId, array[float]]" = field(default_factory=dict)
+    """For each SeqStep that asked: the sum of its `num_pooled` last hidden states, after the last norm, float64 [E]."""
     failed_blocks: frozenset[BlockId] = frozenset()
     """Of `swap_ins` and `loads`: those whose keys and values could not be had. They hold nothing of use."""
 
@@ -227,6 +235,7 @@ class StepResult:
         cls,
         tokens: Sequence[SampledToken],
         prompt_logprobs: Mapping[SeqId, list[TokenLogprobs]] | None = None,
+        pooled: "Mapping[SeqId, array[float]] | None" = None,
     ) -> "StepResult":
         """From what was drawn one by one."""
         return cls(
@@ -234,6 +243,7 @@ class StepResult:
             {i: token.logprobs for i, token in enumerate(tokens) if token.logprobs is not None},
             {i: token.error for i, token in enumerate(tokens) if token.error is not None},
             prompt_logprobs or {},
+            pooled or {},
         )
 
     @property

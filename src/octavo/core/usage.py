@@ -28,6 +28,8 @@ class KvUsage:
     """Prompt tokens that were looked up in the prefix cache, since the start."""
     num_prefix_hits: int
     """Those that were found."""
+    num_blocks_pinned: int = 0
+    """Referenced blocks that named prefixes hold."""
     num_dropped_tails: int = 0
     """Of the preemptions: those that gave up only their last blocks."""
     num_swaps: int = 0

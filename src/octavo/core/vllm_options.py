@@ -11,18 +11,15 @@ NO_EFFECT = frozenset(
 )
 """Accepted: they belong to beam search, which is refused, or cannot change an answer."""
 
-_GRAMMARS = "structured output is not available"
-
 REFUSED: Mapping[str, tuple[str, tuple[object, ...]]] = {
     "best_of": ("n sequences are made and all of them returned", (None,)),
     "extra_args": ("there are no custom logits processors", (None, {})),
     "flat_logprobs": ("log-probabilities are lists of dicts", (None, False)),
-    "guided_decoding": (_GRAMMARS, (None,)),
+    "guided_decoding": ("give structured_outputs=StructuredOutputsParams(...)", (None,)),
     "logits_processors": ("there are no custom logits processors", (None, [])),
     "logprob_token_ids": ("log-probabilities of chosen ids are not available", (None, [])),
     "output_kind": ("an output has all of its tokens", (None,)),
     "repetition_detection": ("repetition detection is not available", (None,)),
-    "structured_outputs": (_GRAMMARS, (None,)),
     "thinking_token_budget": ("thinking budgets are not available", (None, -1)),
     "truncate_prompt_tokens": ("prompts are never cut", (None,)),
     "use_beam_search": ("beam search is not available", (None, False)),

@@ -2,14 +2,17 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 from octavo.checkpoints.locate import locate
-from octavo.config import QUANTIZATIONS, Backend, EngineConfig
+from octavo.config import QUANTIZATIONS, Backend, EngineConfig, ModelConfig
 from octavo.core.block_tables import BlockTables
+from octavo.core.governor import Governor
 from octavo.core.scheduler import Scheduler
 from octavo.core.step import PagedRunner, Runner
 from octavo.engine.fingerprint import fingerprint, lasting_fingerprint
+from octavo.engine.grammars import Grammars
 from octavo.engine.loop import Engine
 from octavo.engine.messages import LedgerLine, Ready
 from octavo.engine.tiers import open_tiers
@@ -28,6 +31,10 @@ from octavo.models.spec import DecoderSpec
 from octavo.progress import Progress, silent
 from octavo.remedies import resolve_or_advise
 from octavo.resolve import ModelFacts, ResolvedConfig
+from octavo.text.grammar import TokenGrammarCompiler
+
+if TYPE_CHECKING:
+    from octavo.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +84,8 @@ def build_engine(
         end_token_ids=model.generation.end_token_ids,
         prefix_caching=resolved.prefix_caching,
         speculation=resolved.speculation,
+        governor=None if resolved.target_itl_s is None else Governor(resolved.target_itl_s),
+        named_prefix_share=resolved.named_prefix_share,
         tiers=tiers,
     )
     engine = Engine(
@@ -85,8 +94,23 @@ def build_engine(
         vocab_size=model.spec.vocab_size,
         max_logprobs=resolved.max_logprobs,
         max_num_queued_reqs=resolved.max_num_queued_reqs,
+        max_num_queued_tokens=resolved.max_num_queued_tokens,
+        grammars=Grammars(_grammar_compiler(model, config.model)),
     )
     return BuiltEngine(engine, _ready(model, resolved, runner), model)
+
+
+def _grammar_compiler(model: Model, config: ModelConfig) -> TokenGrammarCompiler:
+    """Compiles for the vocabulary of a model, whose tokenizer is only read when a request needs it."""
+
+    def load() -> "Tokenizer":
+        from octavo.text.tokenizer import load_tokenizer  # late: most engines never need one
+
+        return load_tokenizer(Path(config.tokenizer) if config.tokenizer else model.path)
+
+    return TokenGrammarCompiler(
+        load, vocab_size=model.spec.vocab_size, end_token_ids=model.generation.end_token_ids
+    )
 
 
 class SizedModel(Protocol):
@@ -179,5 +203,7 @@ def _ready(model: Model, resolved: ResolvedConfig, runner: Runner) -> Ready:
         isa=instruction_set(resolved.backend),
         num_threads=resolved.num_threads,
         prefix_caching=resolved.prefix_caching,
+        block_bytes=resolved.memory.pool // resolved.num_blocks,
         ledger=[LedgerLine(name, num_bytes) for name, num_bytes in resolved.memory.lines],
+        hidden_size=model.spec.hidden_size,
     )

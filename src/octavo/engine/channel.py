@@ -6,6 +6,7 @@ one frame of msgpack. Nothing here unpickles.
 
 import contextlib
 from collections.abc import Iterator
+from math import ceil
 from typing import Protocol
 
 import msgspec
@@ -28,8 +29,8 @@ class Channel(Protocol):
     def send(self, message: FromEngine) -> None:
         """Tell what has happened."""
 
-    def receive(self, *, wait: bool) -> list[ToEngine]:
-        """All messages that have come; with `wait` at least one."""
+    def receive(self, *, wait: bool, most_s: float | None = None) -> list[ToEngine]:
+        """All messages that have come; with `wait` at least one, or after `most_s` none."""
         ...
 
     def close(self) -> None:
@@ -65,10 +66,10 @@ class EngineEnd:
         with contextlib.suppress(zmq.Again):
             self._socket.send(self._encode(message), zmq.DONTWAIT)
 
-    def receive(self, *, wait: bool) -> list[ToEngine]:
-        """All messages that have come; with `wait` at least one (a blocked thread, no polling)."""
+    def receive(self, *, wait: bool, most_s: float | None = None) -> list[ToEngine]:
+        """All messages that have come; with `wait` at least one (a blocked thread, no polling), or after `most_s` none."""
         messages: list[ToEngine] = []
-        if wait:
+        if wait and (most_s is None or self._socket.poll(ceil(most_s * 1000))):
             messages.append(self._decode.decode(self._socket.recv()))
         return messages + [self._decode.decode(frame) for frame in _frames(self._socket)]
 

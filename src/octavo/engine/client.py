@@ -11,6 +11,7 @@ from array import array
 from collections.abc import Sequence
 from typing import Literal, Protocol, TypeAlias
 
+from octavo.core.pooling import Pooling
 from octavo.core.sampling_params import SamplingParams
 from octavo.engine.channel import ClientEnd
 from octavo.engine.endpoint import Endpoint
@@ -23,9 +24,12 @@ from octavo.engine.messages import (
     EngineStats,
     FromEngine,
     Loading,
+    PinPrefix,
+    PrefixReport,
     Ready,
     StepOutputs,
     Submit,
+    Unpin,
 )
 from octavo.engine.named_errors import error_named
 from octavo.engine.prompts import check_token_ids, token_id_array
@@ -109,6 +113,8 @@ class EngineClient:
         self.loading: Loading | None = None
         self.ready: Ready | None = None
         self.stats = EngineStats()
+        self.prefixes: list[PrefixReport] = []
+        """Named prefixes; those that have expired may still be among them."""
         self.error: OctavoError | None = None
         """Why the state is "dead"."""
         self._process = process
@@ -157,6 +163,11 @@ class EngineClient:
         cache_salt: str = "",
         wants_kv_usage: bool = False,
         is_beam: bool = False,
+        pooling: Pooling | None = None,
+        tenant: str = "",
+        timeout_s: float | None = None,
+        pin: PinPrefix | None = None,
+        goes_on: bool = False,
     ) -> RequestStream:
         """An async context manager over the outputs of a request; see `RequestStream`.
 
@@ -179,7 +190,12 @@ class EngineClient:
                     priority,
                     cache_salt,
                     wants_kv_usage,
+                    pooling,
                     is_beam,
+                    tenant,
+                    timeout_s,
+                    pin,
+                    goes_on,
                 )
             )
         except (OverflowError, UnicodeEncodeError) as error:
@@ -250,7 +266,12 @@ class EngineClient:
         if self._streams.get(stream.request_id) is stream:
             self._send(AbortSequence(stream.request_id, index))
 
-    def _send(self, message: Abort | AbortSequence | ClientGone | Drain) -> None:
+    def unpin(self, name: str, cache_salt: str) -> None:
+        """Give up a named prefix."""
+        self.prefixes = [p for p in self.prefixes if (p.name, p.cache_salt) != (name, cache_salt)]
+        self._send(Unpin(name, cache_salt))
+
+    def _send(self, message: Abort | AbortSequence | ClientGone | Unpin | Drain) -> None:
         with contextlib.suppress(EngineDeadError):  # it has gone: done as well
             self._channel.send(self._channel.encode(message))
         self._receive()  # sending may swallow the sign that something has come
@@ -275,6 +296,8 @@ class EngineClient:
     def _dispatch(self, outputs: StepOutputs) -> None:
         """Each part of a step to the stream of its request. Those of unknown requests have lost their reader."""
         self.stats = outputs.stats
+        if outputs.prefixes is not None:
+            self.prefixes = outputs.prefixes
         streams = self._streams
         for prompt in outputs.prompts:
             if stream := streams.get(prompt.request_id):
@@ -282,6 +305,9 @@ class EngineClient:
         for values in outputs.prompt_logprobs:
             if stream := streams.get(values.request_id):
                 stream.put_prompt_logprobs(values)
+        for pooled in outputs.pooled:
+            if stream := streams.get(pooled.request_id):
+                stream.put_pooled(pooled)
         for output in outputs.sequences:
             if stream := streams.get(output.request_id):
                 stream.put(output)

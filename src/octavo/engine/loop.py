@@ -1,10 +1,14 @@
 """The engine: requests in, steps, outputs out. The same loop serves the engine process and `LLM`."""
 
 import time
-from collections.abc import Iterable
+from array import array
+from collections.abc import Iterable, Sequence
+
+import msgspec
 
 from octavo.core.events import (
     Event,
+    PooledEvent,
     PromptEvent,
     PromptLogprobsEvent,
     RequestEndEvent,
@@ -12,12 +16,17 @@ from octavo.core.events import (
     TokenEvent,
 )
 from octavo.core.request import Request
+from octavo.core.sampling_params import SamplingParams
 from octavo.core.scheduler import Scheduler
 from octavo.core.step import GrowingPool, Runner, TokenLogprobs
+from octavo.engine.deadlines import Deadlines
+from octavo.engine.grammars import IDLE_WAIT_S, Grammars
 from octavo.engine.kv_account import KvAccount, KvAccounts
 from octavo.engine.messages import (
     EngineStats,
     KvUsageReport,
+    Pooled,
+    PrefixReport,
     PromptComputed,
     PromptLogprobs,
     RequestEnd,
@@ -27,9 +36,17 @@ from octavo.engine.messages import (
     TokenLogprob,
     merged,
 )
+from octavo.engine.prefixes import PrefixDesk
 from octavo.engine.prompts import check_token_ids
+from octavo.engine.queue_bounds import NO_QUEUE_LIMIT, QueueBounds
 from octavo.engine.stats import StatsCounter
-from octavo.errors import EngineDeadError, QueueFullError
+from octavo.errors import (
+    DeadlineExceededError,
+    EngineDeadError,
+    OctavoError,
+    QueueFullError,
+    UserError,
+)
 
 
 class Engine:
@@ -46,14 +63,19 @@ class Engine:
         vocab_size: int,
         max_logprobs: int,
         max_num_queued_reqs: int,
+        max_num_queued_tokens: int = NO_QUEUE_LIMIT,
+        grammars: Grammars | None = None,
     ) -> None:
         self._scheduler = scheduler
         self._runner = runner
         self._growing = runner if isinstance(runner, GrowingPool) else None
         self._vocab_size = vocab_size
         self._max_logprobs = max_logprobs
-        self._max_num_queued_reqs = max_num_queued_reqs
-        self._stats = StatsCounter(scheduler)
+        self._bounds = QueueBounds(max_num_queued_reqs, max_num_queued_tokens)
+        self._deadlines = Deadlines()
+        self._prefixes = PrefixDesk(scheduler.named_prefixes)
+        self._grammars = grammars or Grammars(None)
+        self._stats = StatsCounter(scheduler, self._bounds)
         self._accounts = KvAccounts(scheduler)
         self._open: dict[str, int] = {}
         """Prompt length of each open request."""
@@ -61,7 +83,7 @@ class Engine:
     @property
     def has_work(self) -> bool:
         """Whether any request is open."""
-        return self._scheduler.has_work
+        return self._scheduler.has_work or self._grammars.num_pending > 0
 
     @property
     def stats(self) -> EngineStats:
@@ -69,33 +91,52 @@ class Engine:
         return self._stats.snapshot()
 
     def submit(self, submit: Submit) -> None:
-        """Accept a request. Raises, before anything is touched, UserError for what can never run and QueueFullError."""
+        """Accept a request.
+
+        Raises, before anything is touched, UserError for what can never run, QueueFullError and DeadlineExceededError.
+        """
         prompt = submit.prompt()
         check_token_ids(prompt, self._vocab_size)
         max_logprobs = -1 if submit.is_beam else self._max_logprobs
         submit.params.verify(vocab_size=self._vocab_size, max_logprobs=max_logprobs)
-        if self._scheduler.num_waiting >= self._max_num_queued_reqs:
-            raise QueueFullError(
-                f"{self._scheduler.num_waiting} requests are waiting, at most "
-                f"{self._max_num_queued_reqs} may (--max-num-queued-reqs); try again later"
-            )
-        self._scheduler.add(
-            Request(
-                submit.request_id,
-                prompt,
-                submit.params,
-                submit.seed,
-                priority=submit.priority,
-                cache_salt=submit.cache_salt,
-            )
+        self._grammars.check_new(submit.request_id)
+        self._prefixes.check(submit)
+        if submit.timeout_s is not None and submit.timeout_s <= 0:
+            raise DeadlineExceededError("the time given to the request had passed when it came")
+        if not submit.goes_on:
+            num_waiting = self._scheduler.num_waiting + self._grammars.num_pending
+            self._bounds.check(num_waiting, len(prompt))
+        request = Request(
+            submit.request_id,
+            prompt,
+            submit.params,
+            submit.seed,
+            priority=submit.priority,
+            cache_salt=submit.cache_salt,
+            tenant=submit.tenant,
+            pooling=submit.pooling,
         )
+
+        def add(request: Request) -> None:
+            self._scheduler.add(request)
+            if submit.wants_kv_usage:
+                self._accounts.open(request.request_id)
+
+        if submit.params.structured_outputs is None:
+            add(request)
+        else:
+            self._grammars.take(request, add)
         self._open[submit.request_id] = len(prompt)
-        if submit.wants_kv_usage:
-            self._accounts.open(submit.request_id)
+        self._bounds.enter(submit.request_id, len(prompt))
+        self._prefixes.enter(submit, prompt)
+        if submit.timeout_s is not None:
+            self._deadlines.add(submit.request_id, submit.timeout_s)
 
     def abort(self, request_ids: Iterable[str]) -> StepOutputs:
         """End these requests now. Ids of requests that have ended already are skipped."""
-        events = [event for name in request_ids for event in self._scheduler.abort(name)]
+        names = list(request_ids)
+        events: list[Event] = [end for name in names for end in self._grammars.end(name)]
+        events += [event for name in names for event in self._scheduler.abort(name)]
         return self.outputs(events)
 
     def abort_sequence(self, request_id: str, index: int) -> StepOutputs:
@@ -108,17 +149,45 @@ class Engine:
 
     def step(self) -> StepOutputs:
         """Compute one step. What the runner raises is not caught: the engine can only `fail` then."""
+        wait_s = 0.0 if self._scheduler.has_work else IDLE_WAIT_S
+        events = self._grammars.admit(wait_s=wait_s)
+        events += self._end_overdue()
+        self._prefixes.expire()
+        if not self._scheduler.has_work:
+            return self.outputs(events)
         start = time.perf_counter()
-        plan = self._scheduler.schedule()
+        plan = self._grammars.masked(self._scheduler.schedule())
         self._accounts.begin_step()
-        result = self._runner.run(plan)
+        result = self._grammars.checked(self._runner.run(plan))
         computed = time.perf_counter()
-        events = self._scheduler.commit(plan, result)
+        events += self._scheduler.commit(plan, result)
         seconds = time.perf_counter() - start
         self._scheduler.costs.learn_step(plan.num_tokens, computed - start)
+        self._scheduler.learn(plan, seconds)
         self._stats.count_step(seconds)
         self._accounts.end_step(seconds)
-        return self.outputs(events)
+        outputs = self.outputs(events)
+        self._bounds.count_step(seconds)
+        return outputs
+
+    def unpin(self, name: str, cache_salt: str) -> StepOutputs:
+        """Give up a named prefix, if there is one."""
+        self._prefixes.unpin(name, cache_salt)
+        return self.outputs(())
+
+    def expire(self) -> StepOutputs | None:
+        """Give up the named prefixes whose time has come, without a step. None if there are none."""
+        return self.outputs(()) if self._prefixes.expire() else None
+
+    @property
+    def seconds_to_expiry(self) -> float | None:
+        """When the first named prefix expires, from now on; None if none does."""
+        return self._prefixes.seconds_to_expiry
+
+    @property
+    def prefixes(self) -> list[PrefixReport]:
+        """The named prefixes."""
+        return self._prefixes.all
 
     def use_idle_time(self) -> bool:
         """Prepare for what may come, for some milliseconds. False: there is nothing to prepare."""
@@ -148,18 +217,25 @@ class Engine:
             self._runner.run(plan)
         return plan is not None
 
+    def check_grammar(self, params: SamplingParams) -> None:
+        """Compile the grammar of these parameters now, if they have one. Raises the UserError that it is refused with."""
+        self._grammars.compile(params)
+
     def close(self) -> None:
         """Store what is left, then give back the runner's threads and memory."""
+        self._grammars.shutdown()
         while self.store_some():
             pass
         self._runner.close()
 
-    def outputs(self, events: Iterable[Event]) -> StepOutputs:
+    def outputs(self, events: Sequence[Event]) -> StepOutputs:
         """What the front end is told of these events of the scheduler, each of which comes here once."""
+        self._grammars.follow(events)
         sequences: list[SequenceOutput] = []
         ends: list[RequestEnd] = []
         prompt_logprobs: list[PromptLogprobs] = []
         prompts: list[PromptComputed] = []
+        pooled: list[Pooled] = []
         last: SequenceOutput | None = None
         for event in events:
             if isinstance(event, TokenEvent):
@@ -169,8 +245,7 @@ class Engine:
                 sequences.append(output)
                 last = output
             elif isinstance(event, RequestEndEvent):
-                del self._open[event.request_id]
-                ends.append(_request_end(event, self._accounts.close(event.request_id)))
+                ends.append(self._end(event))
             elif isinstance(event, SequenceEndEvent):
                 sequences.append(
                     SequenceOutput(
@@ -179,11 +254,50 @@ class Engine:
                 )
             elif isinstance(event, PromptEvent):
                 self._stats.count_prompt(self._open[event.request_id])
+                self._bounds.begin(event.request_id)
+                self._prefixes.computed(event.request_id)
                 prompts.append(PromptComputed(event.request_id, event.num_cached_tokens))
+            elif isinstance(event, PooledEvent):
+                vector = array("f", event.vector).tobytes()
+                pooled.append(Pooled(event.request_id, vector))
             else:
                 prompt_logprobs.append(_prompt_logprobs(event))
         self._stats.count_tokens(sum(len(output.token_ids) for output in sequences))
-        return StepOutputs(sequences, ends, prompt_logprobs, self._stats.snapshot(), prompts)
+        changed = self._prefixes.take_changed()
+        return StepOutputs(
+            sequences, ends, prompt_logprobs, self._stats.snapshot(), prompts, changed, pooled
+        )
+
+    def _end_overdue(self) -> list[Event]:
+        events: list[Event] = []
+        for request_id, timeout_s in self._deadlines.take_passed():
+            error = DeadlineExceededError(
+                f"the request had not ended {timeout_s:.3g} s after it came to the engine, when its time was over"
+            )
+            events += self._grammars.end(request_id, error)
+            events += self._scheduler.fail(request_id, error)
+            self._stats.count_timed_out()
+        return events
+
+    def _end(self, event: RequestEndEvent) -> RequestEnd:
+        name = event.request_id
+        del self._open[name]
+        self._bounds.leave(name)
+        self._deadlines.end(name)
+        end = _request_end(event, self._accounts.close(name))
+        error = self._prefixes.leave(name)
+        return end if error is None or end.error is not None else failed(end, error)
+
+
+def failed(end: RequestEnd, error: OctavoError) -> RequestEnd:
+    """The end of a request, with what went wrong."""
+    return msgspec.structs.replace(
+        end,
+        error=str(error),
+        error_type=type(error).__name__,
+        error_parameter=error.parameter if isinstance(error, UserError) else None,
+        retry_after_s=error.retry_after_s if isinstance(error, QueueFullError) else None,
+    )
 
 
 def _token_output(event: TokenEvent) -> SequenceOutput:
@@ -219,4 +333,5 @@ def _request_end(event: RequestEndEvent, account: KvAccount | None) -> RequestEn
         kv_usage,
         event.error,
         event.error_type,
+        event.error_parameter,
     )

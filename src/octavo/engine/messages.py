@@ -1,6 +1,6 @@
 """What the front end and the engine process say to each other (msgpack over a local socket).
 
-Front end -> engine: Submit, Abort, AbortSequence, ClientGone, Drain. Engine -> front end: Loading*, then Ready, then StepOutputs; or EngineFailed.
+Front end -> engine: Submit, Abort, AbortSequence, ClientGone, Unpin, Drain. Engine -> front end: Loading*, then Ready, then StepOutputs; or EngineFailed.
 """
 
 from array import array
@@ -8,7 +8,16 @@ from typing import TypeAlias
 
 import msgspec
 
+from octavo.core.pooling import Pooling
 from octavo.core.sampling_params import SamplingParams
+
+
+class PinPrefix(msgspec.Struct, frozen=True, array_like=True):
+    """Pin the prompt of a request under a name when it is computed."""
+
+    name: str
+    ttl_s: float | None
+    """How long; None: until it is given up."""
 
 
 class Submit(msgspec.Struct, frozen=True, tag=True):
@@ -22,8 +31,17 @@ class Submit(msgspec.Struct, frozen=True, tag=True):
     cache_salt: str = ""
     wants_kv_usage: bool = False
     """Whether its end is to say what it cost in pages."""
+    pooling: Pooling | None = None
+    """If set, the vector of the prompt is wanted; the token that is drawn after it means nothing."""
     is_beam: bool = False
     """Asks for log-probabilities to go on with: the limit for users (`--max-logprobs`) is not meant."""
+    tenant: str = ""
+    """Tenants who wait get equally many tokens."""
+    timeout_s: float | None = None
+    """The request ends with an error if it has not ended by itself after so long."""
+    pin: PinPrefix | None = None
+    goes_on: bool = False
+    """A later round of a search that was let in: the bounds of the queue are not meant."""
 
     def prompt(self) -> "array[int]":
         """The prompt's token ids."""
@@ -46,6 +64,13 @@ class AbortSequence(msgspec.Struct, frozen=True, tag=True):
 
     request_id: str
     index: int
+
+
+class Unpin(msgspec.Struct, frozen=True, tag=True):
+    """Give up a named prefix. An unknown name is one that has expired."""
+
+    name: str
+    cache_salt: str
 
 
 class Drain(msgspec.Struct, frozen=True, tag=True):
@@ -93,7 +118,13 @@ class Ready(msgspec.Struct, frozen=True, tag=True):
     isa: str
     num_threads: int
     prefix_caching: bool
+    block_bytes: int
+    """Of one block, all layers."""
     ledger: list[LedgerLine]
+    hidden_size: int = 0
+    """E: numbers of a vector."""
+    is_encoder: bool = False
+    """Whether it makes embeddings only."""
 
 
 class TokenLogprob(msgspec.Struct, frozen=True, array_like=True):
@@ -158,6 +189,13 @@ class PromptLogprobs(msgspec.Struct, frozen=True, array_like=True):
     values: list[TokenLogprob]
 
 
+class Pooled(msgspec.Struct, frozen=True, array_like=True):
+    """The vector of a prompt, sent once, before the first token: little-endian float32 [E]."""
+
+    request_id: str
+    vector: bytes
+
+
 class RequestEnd(msgspec.Struct, frozen=True, array_like=True):
     """Exactly one for every submitted request, its last word. `error` is set if it failed."""
 
@@ -174,6 +212,19 @@ class RequestEnd(msgspec.Struct, frozen=True, array_like=True):
     """Name of the class in `octavo.errors`."""
     error_parameter: str | None = None
     """Which parameter a user's mistake is about."""
+    retry_after_s: float | None = None
+    """Where the queue was full: when there will be room."""
+
+
+class PrefixReport(msgspec.Struct, frozen=True, array_like=True):
+    """A named prefix, and what it holds."""
+
+    name: str
+    cache_salt: str
+    num_tokens: int
+    num_blocks: int
+    expires_at: float | None
+    """`time.monotonic()`, which is the same in all processes. None: it stays until it is given up."""
 
 
 class EngineStats(msgspec.Struct, frozen=True):
@@ -181,6 +232,10 @@ class EngineStats(msgspec.Struct, frozen=True):
 
     num_running: int = 0
     num_waiting: int = 0
+    num_queued_tokens: int = 0
+    """Prompt tokens of requests whose prompts are not computed."""
+    step_token_budget: int = 0
+    """Most tokens of the last step."""
     num_blocks_total: int = 0
     num_blocks_referenced: int = 0
     num_blocks_cached: int = 0
@@ -190,6 +245,12 @@ class EngineStats(msgspec.Struct, frozen=True):
     num_slots_referenced: int = 0
     """Slots of referenced blocks: used ones and internal waste."""
     num_blocks_saved_by_sharing: int = 0
+    num_blocks_pinned: int = 0
+    """Referenced blocks that named prefixes hold."""
+    num_refused: int = 0
+    """Requests that found the queue full."""
+    num_timed_out: int = 0
+    """Requests whose deadline has passed."""
     num_steps: int = 0
     num_prompt_tokens: int = 0
     num_generation_tokens: int = 0
@@ -234,6 +295,9 @@ class StepOutputs(msgspec.Struct, frozen=True, tag=True):
     prompt_logprobs: list[PromptLogprobs]
     stats: EngineStats
     prompts: list[PromptComputed] = []
+    prefixes: list[PrefixReport] | None = None
+    """All named prefixes, when they are others than before."""
+    pooled: list[Pooled] = []
 
 
 class EngineFailed(msgspec.Struct, frozen=True, tag=True):
@@ -243,5 +307,5 @@ class EngineFailed(msgspec.Struct, frozen=True, tag=True):
     message: str
 
 
-ToEngine: TypeAlias = Submit | Abort | AbortSequence | ClientGone | Drain
+ToEngine: TypeAlias = Submit | Abort | AbortSequence | ClientGone | Unpin | Drain
 FromEngine: TypeAlias = Loading | Ready | StepOutputs | EngineFailed

@@ -29,6 +29,19 @@ def _requests(stats: EngineStats) -> list[EngineMetric]:
         EngineMetric(_both("num_requests_running"), "Requests in the batch.", stats.num_running),
         EngineMetric(_both("num_requests_waiting"), "Requests in the queue.", stats.num_waiting),
         EngineMetric(
+            ("octavo_queue_tokens",), "Prompt tokens of requests whose prompts are not computed.", stats.num_queued_tokens
+        ),
+        EngineMetric(
+            ("octavo_requests_refused",), "Requests that found the queue full.", stats.num_refused, is_counter=True
+        ),
+        EngineMetric(
+            ("octavo_requests_timed_out",), "Requests whose deadline passed.", stats.num_timed_out, is_counter=True
+        ),
+        EngineMetric(
+            ("octavo_step_token_budget",), "Most tokens of the last step: fixed, or as --target-itl-ms allows.",
+            stats.step_token_budget,
+        ),
+        EngineMetric(
             _both("prompt_tokens"), "Prompt tokens of requests that began.", stats.num_prompt_tokens, is_counter=True
         ),
         EngineMetric(_both("generation_tokens"), "Tokens drawn.", stats.num_generation_tokens, is_counter=True),
@@ -65,6 +78,7 @@ def _cache(stats: EngineStats) -> list[EngineMetric]:
                 ("blocks_referenced", "Blocks that live requests hold.", stats.num_blocks_referenced),
                 ("blocks_cached", "Blocks kept for reuse, free when needed.", stats.num_blocks_cached),
                 ("blocks_free", "Blocks that hold nothing.", stats.num_blocks_free),
+                ("blocks_pinned", "Blocks that named prefixes hold, alone or with live requests.", stats.num_blocks_pinned),
                 ("blocks_saved_by_sharing", "Blocks that live requests would need in addition if none were shared.", saved),
                 ("slots_reserved", "Token slots of referenced blocks.", stats.num_slots_referenced),
                 ("slots_used", "Token slots of referenced blocks that hold a token.", stats.num_slots_used),

@@ -1,7 +1,7 @@
 """Errors that crossed from the engine process by name."""
 
 from octavo import errors
-from octavo.errors import OctavoError, RequestFailedError, UserError
+from octavo.errors import OctavoError, QueueFullError, RequestFailedError, UserError
 
 _ERROR_CLASSES = {
     name: value
@@ -10,9 +10,16 @@ _ERROR_CLASSES = {
 }
 
 
-def error_named(error_type: str | None, message: str, parameter: str | None = None) -> OctavoError:
+def error_named(
+    error_type: str | None,
+    message: str,
+    parameter: str | None = None,
+    retry_after_s: float | None = None,
+) -> OctavoError:
     """The error that the engine process reported, as the class of `octavo.errors` that it named."""
     kind = _ERROR_CLASSES.get(error_type or "", RequestFailedError)
     if issubclass(kind, UserError):
         return kind(message, parameter=parameter)
+    if issubclass(kind, QueueFullError) and retry_after_s is not None:
+        return kind(message, retry_after_s=retry_after_s)
     return kind(message)

@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -23,6 +24,11 @@ from octavo.config import EngineConfig
 from octavo.core.step import Runner
 from octavo.engine.endpoint import Endpoint
 from octavo.errors import ConfigError, EngineDeadError, OctavoError
+from octavo.progress import Progress
+
+if TYPE_CHECKING:
+    from octavo.engine.loop import Engine
+    from octavo.engine.messages import Ready
 
 logger = logging.getLogger(__name__)
 
@@ -163,19 +169,16 @@ def run_engine_process(
     heart = Heart(pulse, lambda: _end_if_orphaned(parent_pid))
     heart.start()
     try:
-        from octavo.engine.build import build_engine
         from octavo.engine.service import EngineService
 
-        built = build_engine(
-            config,
-            progress=lambda stage, fraction: channel.send(Loading(stage, fraction)),
-            wrap_runner=wrap_runner,
+        engine, ready = _build(
+            config, lambda stage, fraction: channel.send(Loading(stage, fraction)), wrap_runner
         )
-        channel.send(built.ready)
+        channel.send(ready)
         try:
-            return EngineService(built.engine, channel, pulse).run()
+            return EngineService(engine, channel, pulse).run()
         finally:
-            built.engine.close()
+            engine.close()
     except OctavoError as error:  # raised on purpose, its message says all
         channel.send(EngineFailed(type(error).__name__, str(error)))
         return 1
@@ -186,6 +189,24 @@ def run_engine_process(
     finally:
         heart.stop()
         channel.close()
+
+
+def _build(
+    config: EngineConfig, progress: Progress, wrap_runner: Callable[[Runner], Runner] | None
+) -> "tuple[Engine, Ready]":
+    """The engine of whatever kind of model this is."""
+    from octavo.checkpoints.locate import locate
+    from octavo.models.encoder import is_encoder
+
+    path = locate(config.model.model, revision=config.model.revision, progress=progress)
+    if is_encoder(path):
+        from octavo.engine.encoder import build_encoder
+
+        return build_encoder(config, path, progress=progress)
+    from octavo.engine.build import build_engine
+
+    built = build_engine(config, progress=progress, wrap_runner=wrap_runner)
+    return built.engine, built.ready
 
 
 def main(wrap_runner: Callable[[Runner], Runner] | None = None) -> int:

@@ -5,7 +5,7 @@ import logging
 import time
 
 from octavo.engine.channel import Channel
-from octavo.engine.loop import Engine
+from octavo.engine.loop import Engine, failed
 from octavo.engine.messages import (
     Abort,
     AbortSequence,
@@ -14,9 +14,10 @@ from octavo.engine.messages import (
     RequestEnd,
     Submit,
     ToEngine,
+    Unpin,
 )
 from octavo.engine.pulse import Pulse
-from octavo.errors import EngineDeadError, OctavoError, UserError
+from octavo.errors import EngineDeadError, OctavoError
 
 logger = logging.getLogger(__name__)
 
@@ -59,13 +60,15 @@ class EngineService:
 
     def _receive(self) -> None:
         refused: list[RequestEnd] = []
-        wait = not (self._engine.has_work or self._engine.use_idle_time())
-        for message in self._channel.receive(wait=wait):
+        waits = not (self._engine.has_work or self._engine.use_idle_time())
+        for message in self._channel.receive(wait=waits, most_s=self._engine.seconds_to_expiry):
             end = self._handle(message)
             if end is not None:
                 refused.append(end)
         if refused:
             self._channel.send(self._engine.report(ends=refused))
+        if waits and (expired := self._engine.expire()) is not None:
+            self._channel.send(expired)
 
     def _handle(self, message: ToEngine) -> RequestEnd | None:
         """Do what a message says. Returns the end of a request that was refused."""
@@ -75,18 +78,13 @@ class EngineService:
                     raise EngineDeadError("the engine is shutting down and takes no new requests")
                 self._engine.submit(message)
             except OctavoError as error:
-                num_tokens = len(message.token_ids) // 4
-                return RequestEnd(
-                    message.request_id,
-                    num_tokens,
-                    error=str(error),
-                    error_type=type(error).__name__,
-                    error_parameter=error.parameter if isinstance(error, UserError) else None,
-                )
+                return failed(RequestEnd(message.request_id, len(message.token_ids) // 4), error)
         elif isinstance(message, Abort):
             self._channel.send(self._engine.abort(message.request_ids))
         elif isinstance(message, AbortSequence):
             self._channel.send(self._engine.abort_sequence(message.request_id, message.index))
+        elif isinstance(message, Unpin):
+            self._channel.send(self._engine.unpin(message.name, message.cache_salt))
         elif isinstance(message, Drain):
             self._drain_deadline = time.monotonic() + message.timeout_s
         return None

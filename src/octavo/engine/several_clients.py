@@ -12,6 +12,7 @@ from octavo.engine.messages import (
     EngineStats,
     FromEngine,
     Loading,
+    PrefixReport,
     Ready,
     StepOutputs,
     Submit,
@@ -31,6 +32,8 @@ class SeveralClients:
         self._owners: dict[str, int] = {}
         self._state: Loading | Ready | None = None
         """What a client that comes later has missed."""
+        self._prefixes: StepOutputs | None = None
+        """The same: the last message with the named prefixes, which belong to no client."""
         self._told = [0.0] * num_clients
 
     def send(self, message: FromEngine) -> None:
@@ -45,6 +48,8 @@ class SeveralClients:
 
     def _send_outputs(self, outputs: StepOutputs) -> None:
         parts = self._divided(outputs)
+        if outputs.prefixes is not None:
+            self._prefixes = _nothing(outputs.stats, outputs.prefixes)
         now = time.monotonic()
         is_idle = not (outputs.stats.num_running or outputs.stats.num_waiting)
         for index, end in enumerate(self._ends):
@@ -61,6 +66,8 @@ class SeveralClients:
         """The outputs of each client that has any."""
         parts: dict[int, StepOutputs] = {}
         owners, stats = self._owners, outputs.stats
+        if outputs.prefixes is not None:
+            parts = {i: _nothing(stats, outputs.prefixes) for i in range(len(self._ends))}
 
         def part_of(request_id: str) -> StepOutputs:
             index = owners[request_id]
@@ -80,15 +87,17 @@ class SeveralClients:
             del owners[end.request_id]
         return parts
 
-    def receive(self, *, wait: bool) -> list[ToEngine]:
-        """All messages that have come; with `wait` at least one (a blocked thread, no polling)."""
+    def receive(self, *, wait: bool, most_s: float | None = None) -> list[ToEngine]:
+        """All messages that have come; with `wait` at least one (a blocked thread, no polling), or after `most_s` none."""
         messages: list[ToEngine] = []
+        deadline = None if most_s is None else time.monotonic() + most_s
         while True:
             for index, end in enumerate(self._ends):
                 messages += self._taken(index, end.receive(wait=False))
-            if messages or not wait:
+            left = None if deadline is None else deadline - time.monotonic()
+            if messages or not wait or (left is not None and left <= 0):
                 return messages
-            zmq.select([end.socket for end in self._ends], [], [])
+            zmq.select([end.socket for end in self._ends], [], [], left)
 
     def _taken(self, index: int, messages: list[ToEngine]) -> list[ToEngine]:
         taken: list[ToEngine] = []
@@ -107,6 +116,8 @@ class SeveralClients:
         self._ends[index] = EngineEnd(self._endpoint, index)
         if self._state is not None:
             self._ends[index].send(self._state)
+        if self._prefixes is not None:
+            self._ends[index].send(self._prefixes)
         return [request_id for request_id, owner in self._owners.items() if owner == index]
 
     def close(self) -> None:
@@ -115,5 +126,5 @@ class SeveralClients:
             end.close()
 
 
-def _nothing(stats: EngineStats) -> StepOutputs:
-    return StepOutputs([], [], [], stats, [])
+def _nothing(stats: EngineStats, prefixes: list[PrefixReport] | None = None) -> StepOutputs:
+    return StepOutputs([], [], [], stats, [], prefixes)

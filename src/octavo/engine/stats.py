@@ -2,13 +2,16 @@
 
 from octavo.core.scheduler import Scheduler
 from octavo.engine.messages import EngineStats
+from octavo.engine.queue_bounds import QueueBounds
 
 
 class StatsCounter:
     """Counts what the scheduler does not: steps, tokens, time, and the waste of each step."""
 
-    def __init__(self, scheduler: Scheduler) -> None:
+    def __init__(self, scheduler: Scheduler, bounds: QueueBounds) -> None:
         self._scheduler = scheduler
+        self._bounds = bounds
+        self._num_timed_out = 0
         self._num_steps = 0
         self._num_prompt_tokens = 0
         self._num_generation_tokens = 0
@@ -22,6 +25,10 @@ class StatsCounter:
         usage = self._scheduler.usage()
         if usage.num_slots_referenced:
             self._kv_waste_sum += 1.0 - usage.num_slots_used / usage.num_slots_referenced
+
+    def count_timed_out(self) -> None:
+        """The deadline of a request has passed."""
+        self._num_timed_out += 1
 
     def count_prompt(self, num_tokens: int) -> None:
         """A prompt is computed."""
@@ -38,6 +45,8 @@ class StatsCounter:
         return EngineStats(
             num_running=self._scheduler.num_running,
             num_waiting=self._scheduler.num_waiting,
+            num_queued_tokens=self._bounds.num_tokens,
+            step_token_budget=self._scheduler.step_token_budget,
             num_blocks_total=usage.num_blocks_total,
             num_blocks_referenced=usage.num_blocks_referenced,
             num_blocks_cached=usage.num_blocks_cached,
@@ -45,6 +54,9 @@ class StatsCounter:
             num_slots_used=usage.num_slots_used,
             num_slots_referenced=usage.num_slots_referenced,
             num_blocks_saved_by_sharing=usage.num_blocks_saved_by_sharing,
+            num_blocks_pinned=usage.num_blocks_pinned,
+            num_refused=self._bounds.num_refused,
+            num_timed_out=self._num_timed_out,
             num_steps=self._num_steps,
             num_prompt_tokens=self._num_prompt_tokens,
             num_generation_tokens=self._num_generation_tokens,

@@ -4,11 +4,11 @@ import asyncio
 from types import TracebackType
 from typing import Protocol, TypeAlias
 
-from octavo.engine.messages import PromptLogprobs, RequestEnd, SequenceOutput, merged
+from octavo.engine.messages import Pooled, PromptLogprobs, RequestEnd, SequenceOutput, merged
 from octavo.engine.named_errors import error_named
 from octavo.errors import OctavoError
 
-RequestItem: TypeAlias = SequenceOutput | PromptLogprobs | RequestEnd
+RequestItem: TypeAlias = SequenceOutput | PromptLogprobs | Pooled | RequestEnd
 
 
 class StreamOwner(Protocol):
@@ -39,6 +39,7 @@ class RequestStream:
         self._frame = frame
         self._outputs: dict[int, SequenceOutput] = {}
         self._prompt_logprobs: PromptLogprobs | None = None
+        self._pooled: Pooled | None = None
         self._end: RequestEnd | None = None
         self._error: OctavoError | None = None
         self._has_ended = False
@@ -95,12 +96,19 @@ class RequestStream:
         self._prompt_logprobs = values
         self._wake()
 
+    def put_pooled(self, pooled: Pooled) -> None:
+        """The vector of the prompt; once, before the first token."""
+        self._pooled = pooled
+        self._wake()
+
     def end(self, end: RequestEnd) -> None:
         """The last word of the engine."""
         if end.error is None:
             self._end = end
         else:
-            self._error = error_named(end.error_type, end.error, end.error_parameter)
+            self._error = error_named(
+                end.error_type, end.error, end.error_parameter, end.retry_after_s
+            )
         self._has_ended = True
         self._wake()
 
@@ -114,6 +122,9 @@ class RequestStream:
         if self._prompt_logprobs is not None:
             values, self._prompt_logprobs = self._prompt_logprobs, None
             return values
+        if self._pooled is not None:
+            pooled, self._pooled = self._pooled, None
+            return pooled
         if self._outputs:
             return self._outputs.pop(next(iter(self._outputs)))
         end, self._end = self._end, None

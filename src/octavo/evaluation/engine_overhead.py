@@ -62,7 +62,7 @@ class PackingRunner:
         arrays = StepArrays(VOCAB_SIZE)
         arrays.add_tokens(plan)
         arrays.add_draws(plan)
-        answers = StepAnswers.for_step(arrays)
+        answers = StepAnswers.for_step(arrays, 0)
         arrays.words()
         result = answers.result(plan, arrays)
         self.seconds = time.perf_counter() - start

@@ -41,6 +41,9 @@ class Throughput:
     num_steps: int
     peak_blocks: int
     """The most that were allocated at once."""
+    peak_blocks_saved: int
+    """The most that sharing saved at once."""
+    num_block_copies: int
 
     @property
     def output_tokens_per_s(self) -> float:
@@ -109,6 +112,7 @@ def run_workload(
 class _Done:
     num_tokens: int = 0
     peak_blocks: int = 0
+    peak_blocks_saved: int = 0
 
 
 def _run(engine: Engine, items: Sequence[WorkItem], count: Callable[[int], None]) -> _Done:
@@ -122,6 +126,8 @@ def _run(engine: Engine, items: Sequence[WorkItem], count: Callable[[int], None]
         outputs = engine.step()
         done.num_tokens += sum(len(output.token_ids) for output in outputs.sequences)
         done.peak_blocks = max(done.peak_blocks, outputs.stats.num_blocks_referenced)
+        saved = outputs.stats.num_blocks_saved_by_sharing
+        done.peak_blocks_saved = max(done.peak_blocks_saved, saved)
         count(done.num_tokens)
         for end in outputs.ends:
             if end.error is not None:
@@ -158,4 +164,6 @@ def _throughput(
         num_preemptions=after.num_preemptions - before.num_preemptions,
         num_steps=num_steps,
         peak_blocks=done.peak_blocks,
+        peak_blocks_saved=done.peak_blocks_saved,
+        num_block_copies=after.num_block_copies - before.num_block_copies,
     )

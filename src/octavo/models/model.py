@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from octavo.checkpoints.checkpoint import Checkpoint, open_checkpoint
+from octavo.models.encoder import is_encoder
 from octavo.models.families import read_spec
 from octavo.models.generation import GenerationDefaults, read_generation_defaults
 from octavo.models.spec import DecoderSpec
@@ -38,6 +39,11 @@ def load_model(path: Path) -> Model:
         weights=load_weights(checkpoint, spec),
         generation=read_generation_defaults(checkpoint, spec.vocab_size),
     )
+
+
+def load_generation_defaults(path: Path) -> GenerationDefaults:
+    """What the authors say about generation; nothing for an encoder, which generates nothing."""
+    return GenerationDefaults(frozenset(), {}) if is_encoder(path) else load_model(path).generation
 
 
 def _name(checkpoint: Checkpoint) -> str:

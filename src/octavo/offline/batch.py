@@ -63,6 +63,7 @@ class Batch:
             request.request_id, request.prompt, request.params, self._tokenizer
         )
         with naming_prompt(index):
+            self._engine.check_grammar(request.params)  # so that it cannot be refused later
             self._engine.submit(
                 Submit(
                     request.request_id,

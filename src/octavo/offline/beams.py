@@ -64,6 +64,7 @@ class BeamBatch:
                     seed=0,
                     cache_salt=running.prompt.cache_salt,
                     is_beam=True,
+                    goes_on=running.num_rounds > 0,
                 )
             )
             running.answers[request_id] = []

@@ -87,6 +87,9 @@ class BeamGenerator:
             priority=request.priority,
             cache_salt=request.cache_salt,
             is_beam=True,
+            goes_on=bool(beam),
+            tenant=request.terms.tenant,
+            timeout_s=request.terms.seconds_left,
         ) as outputs:
             async for output in outputs:
                 if isinstance(output, SequenceOutput) and output.logprobs:

@@ -153,6 +153,11 @@ class Exposition(Collector):
 
     def _settings(self) -> Iterator[Metric]:
         ready = self._client.ready
+        yield self._gauge(
+            "octavo_kv_block_bytes",
+            "Bytes of a block, all layers: what the numbers of blocks are to be multiplied by.",
+            0 if ready is None else ready.block_bytes,
+        )
         if ready is not None:
             labels = {
                 "block_size": str(ready.block_size),

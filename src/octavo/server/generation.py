@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from octavo.core.beam_search import BeamSearchParams
@@ -12,6 +12,7 @@ from octavo.core.sampling_params import SamplingParams
 from octavo.engine.client import EngineClient
 from octavo.engine.messages import PromptLogprobs, RequestEnd, SequenceOutput, TokenLogprob
 from octavo.server.metrics import ChoiceClock, Metrics
+from octavo.server.terms import Terms
 from octavo.text.output_text import OutputText
 from octavo.text.tokenizer import Tokenizer
 
@@ -45,6 +46,8 @@ class GenerationRequest:
     """Search for the most likely answers instead of drawing tokens."""
     arrived: float
     """`time.perf_counter()` when the body had been read."""
+    terms: Terms = field(default_factory=Terms)
+    """For whom, and until when."""
 
     @property
     def num_samples(self) -> int:
@@ -162,6 +165,8 @@ class Generator:
                 priority=request.priority,
                 cache_salt=request.cache_salt,
                 wants_kv_usage=request.wants_kv_usage,
+                tenant=request.terms.tenant,
+                timeout_s=request.terms.seconds_left,
             ) as outputs:
                 async for output in outputs:
                     if isinstance(output, SequenceOutput):
@@ -179,7 +184,7 @@ class Generator:
                             return
                     elif isinstance(output, PromptLogprobs):
                         yield PromptScores(prompt_index, output.values)
-                    else:
+                    elif isinstance(output, RequestEnd):
                         yield choices.prompt_end(output.num_cached_tokens, output)
         except Exception:
             reason = "error"

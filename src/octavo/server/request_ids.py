@@ -42,5 +42,10 @@ def request_id_of(request: Request) -> str:
     return request_id
 
 
+def new_engine_id() -> str:
+    """An id for the engine. Never the client's own: two requests may carry the same one."""
+    return uuid.uuid4().hex
+
+
 def _is_usable(given: str) -> bool:
     return 0 < len(given) <= MAX_LEN and given.isascii() and given.isprintable()

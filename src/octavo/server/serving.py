@@ -13,7 +13,7 @@ from typing import TypeVar
 from octavo.config import SchedulingPolicy, ServerConfig
 from octavo.engine.client import EngineClient
 from octavo.engine.messages import Ready
-from octavo.errors import EngineDeadError
+from octavo.errors import EngineDeadError, UnsupportedParameterError
 from octavo.server.beams import BeamGenerator
 from octavo.server.exposition import Exposition
 from octavo.server.generation import GenerationRequest, Generator
@@ -46,6 +46,21 @@ class ServedModel:
         ready = self.ready
         parts = (ready.model, ready.architecture, ready.dtype, ready.kv_cache_dtype, ready.isa)
         return f"fp_{hashlib.blake2b('|'.join(parts).encode(), digest_size=5).hexdigest()}"
+
+    @property
+    def longest_text(self) -> int:
+        """Most tokens of a text that is embedded: an engine that generates keeps room for one more."""
+        ready = self.ready
+        return ready.max_model_len - (0 if ready.is_encoder else 1)
+
+    def check_generates(self) -> None:
+        """Raise UnsupportedParameterError for a model that makes no text."""
+        if self.ready.is_encoder:
+            raise UnsupportedParameterError(
+                f"{self.names[0]} is an encoder: it makes embeddings (/v1/embeddings), not text",
+                parameter="model",
+                value=self.names[0],
+            )
 
     def check_name(self, name: str | None) -> None:
         """Raise HttpError 404 unless `name` is served; null means the one model there is."""
@@ -164,6 +179,15 @@ class Serving:
                     time.perf_counter() - request.arrived,
                     outcome,
                 )
+
+    @contextlib.contextmanager
+    def open_embedding(self) -> Iterator[None]:
+        """Count a request for embeddings while it is open."""
+        self.num_open += 1
+        try:
+            yield
+        finally:
+            self.num_open -= 1
 
     def log_ignored(self, names: list[str]) -> None:
         """Log each unknown field once in the life of the server."""

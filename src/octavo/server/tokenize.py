@@ -64,7 +64,7 @@ async def _tokenize_chat(serving: Serving, model: ServedModel, fields: dict[str,
     body, ignored = parse_request(TokenizeChatRequest, fields, TOKENIZE_FIELDS, strict=strict)
     model.check_name(body.model)
     prompt = await chat_prompt(
-        serving, model, body, add_special_tokens=bool(body.add_special_tokens)
+        serving, model, body, add_special_tokens=bool(body.add_special_tokens), may_call=True
     )
     if strict:
         refuse_unknown(prompt.ignored_fields)

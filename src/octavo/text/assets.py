@@ -6,7 +6,7 @@ from pathlib import Path
 
 from octavo.checkpoints.locate import locate
 from octavo.config import ModelConfig
-from octavo.models.model import load_model
+from octavo.models.model import load_generation_defaults
 from octavo.text.chat_template import ChatTemplate, load_chat_template
 from octavo.text.tokenizer import Tokenizer, load_tokenizer
 
@@ -26,7 +26,7 @@ class TextAssets:
 def load_text_assets(model: ModelConfig, chat_template: str | None) -> TextAssets:
     """Read tokenizer, template and generation config. Raises CheckpointError, DownloadError, TemplateError."""
     path = locate(model.model, revision=model.revision)
-    generation = load_model(path).generation
+    generation = load_generation_defaults(path)
     tokenizer = load_tokenizer(Path(model.tokenizer) if model.tokenizer else path)
     return TextAssets(
         tokenizer=tokenizer,

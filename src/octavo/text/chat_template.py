@@ -49,7 +49,14 @@ class ChatTemplate:
             self._default if tool_source is None else _Compiled(tool_source, environment)
         )
         named = {"bos_token": bos_token, "eos_token": eos_token, **(other_special_tokens or {})}
+        self.tool_source = source if tool_source is None else tool_source
+        """What renders messages when there are tools."""
         self._special_tokens = {name: token for name, token in named.items() if token is not None}
+
+    @property
+    def knows_tools(self) -> bool:
+        """Whether it puts tools into the prompt."""
+        return "tools" in self.tool_source
 
     def render(
         self,

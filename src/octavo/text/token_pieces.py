@@ -51,6 +51,8 @@ class TokenPieces:
         self._replacements: list[tuple[str, str]] = []
         self._drops_first_space = self.joined_by_spaces
         self._first_mark = ""
+        self._word_part = ""
+        """What marks a token that goes on a word (WordPiece); before all others stands a space."""
         if backend.decoder is not None:
             self._read_decoder(_decoder_steps(json.loads(backend.decoder.__getstate__())))
         self.all = PieceTable(self._make)
@@ -83,6 +85,9 @@ class TokenPieces:
             values = [_BYTE_OF_CHARACTER.get(character) for character in token]
             # A token with a character outside the alphabet is an added one, in plain text.
             return token.encode() if None in values else bytes(v for v in values if v is not None)
+        if self._word_part:
+            bare = token.removeprefix(self._word_part)
+            return (bare if bare != token else f" {token}").encode()
         for pattern, content in self._replacements:
             token = token.replace(pattern, content)
         if self._byte_fallback and (match := _BYTE_TOKEN.fullmatch(token)):
@@ -103,6 +108,9 @@ class TokenPieces:
                     fused = True
                 case {"type": "Strip", "content": " ", "start": 1, "stop": 0} if fused:
                     self._drops_first_space = True
+                case {"type": "WordPiece", "prefix": str(mark)} if len(steps) == 1:
+                    # Without the library's guesses at which punctuation stands close to a word.
+                    self._word_part, self._drops_first_space = mark, True
                 case {"type": "Metaspace", "replacement": mark, "prepend_scheme": scheme}:
                     self._replacements.append((mark, " "))
                     self._first_mark = "" if scheme == "never" else mark

@@ -42,6 +42,7 @@ class NativeRunner:
         int8 or fp8. `progress` is told the fraction that is packed. Raises MemoryError if the pool or the weights do not fit.
         """
         self._vocab_size = spec.vocab_size
+        self._hidden_size = spec.hidden_size
         self._num_blocks = num_blocks
         self._block_size = block_size
         self._plan: _C.Plan | None = build_plan(
@@ -133,7 +134,7 @@ class NativeRunner:
         return self._plan
 
     def _compute(self, arrays: StepArrays, logits: NDArray[np.float32] | None) -> StepAnswers:
-        answers = StepAnswers.for_step(arrays)
+        answers = StepAnswers.for_step(arrays, self._hidden_size)
         self._native.run(
             *arrays.words(),
             answers.tokens,
@@ -141,6 +142,8 @@ class NativeRunner:
             answers.top_ids,
             answers.top_logprobs,
             logits,
+            np.array(arrays.hidden_rows, dtype=np.int32),
+            answers.hidden,
         )
         return answers
 

@@ -2,7 +2,7 @@
 
 import struct
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TypeAlias
@@ -16,20 +16,21 @@ from octavo.core.step import Sampling, SeqStep, StepPlan, StepResult, TokenLogpr
 _DRAW = struct.Struct("<Qiiii6f12i")
 """csrc/plan/step.h: Draw."""
 _ABSENT = (0, -1)
+_NO_MASK = -1
 _EMPTY = (0, 0)
 _ROW_WORDS = 6
 _SEQUENCE_WORDS = 4
 Ints: TypeAlias = NDArray[np.int32]
 _ERRORS = {
     1: "the logits are not finite (NaN or infinity)",
-    2: "no token is left to draw: allowed_token_ids, bad_words and logit_bias exclude all",
+    2: "no token is left to draw: allowed_token_ids, bad_words, min_tokens and the grammar exclude all",
 }
 
 
 def _pack_greedy() -> bytes:
     return _DRAW.pack(
         0, 0, 0, -1, 0, 0.0, 1.0, 0.0, 1.0, 0.0, 0.0,
-        *_EMPTY, *_EMPTY, *_ABSENT, *_EMPTY, *_EMPTY, 0, 0,
+        *_EMPTY, *_EMPTY, *_ABSENT, *_EMPTY, *_EMPTY, 0, _NO_MASK,
     )  # fmt: skip
 
 
@@ -63,9 +64,13 @@ class StepArrays:
     draws: bytearray = field(default_factory=bytearray)
     ids: "array[int]" = field(default_factory=lambda: array("i"))
     bias_values: "array[float]" = field(default_factory=lambda: array("f"))
+    masks: list[bytes] = field(default_factory=list)
+    """As in `StepPlan`, for the draws that have one."""
     num_top: int = 0
     """Alternatives that all logprobs of the step report together."""
     num_draws: int = 0
+    hidden_rows: "array[int]" = field(default_factory=lambda: array("i"))
+    """Rows whose last hidden states are wanted."""
     has_logprobs: bool = False
     """Whether any are to be reported."""
     _shared: dict[int, _Ids] = field(default_factory=dict)
@@ -101,6 +106,8 @@ class StepArrays:
             if seq.num_prompt_logprobs is not None:
                 self._add_targets(seq, row)
             row += len(seq.token_ids)
+            if seq.num_pooled:
+                self.hidden_rows.extend(range(row - seq.num_pooled, row))
             sampling = seq.sampling
             if not sampling:
                 continue
@@ -114,9 +121,9 @@ class StepArrays:
             if sampling[0].is_plain:
                 self.draws += _GREEDY if num_draws == 1 else _GREEDY * num_draws
             else:
-                self._add_draws(seq)
+                self._add_draws(seq, self.num_draws - num_draws, plan.masks)
 
-    def words(self) -> tuple[Ints, Ints, Ints, Ints, Ints, Ints, Ints, NDArray[np.float32]]:
+    def words(self) -> tuple[Ints, Ints, Ints, Ints, Ints, Ints, Ints, NDArray[np.float32], Ints]:
         """All arrays, as the native call takes them, without a copy."""
         return (
             self.tokens,
@@ -127,6 +134,7 @@ class StepArrays:
             _words(self.draws),
             _words(self.ids),
             np.array(self.bias_values, dtype=np.float32),
+            _words(b"".join(self.masks)),
         )
 
     def add_all_rows(self) -> None:
@@ -150,7 +158,7 @@ class StepArrays:
         for draw, row in enumerate(range(end_row - 1 - seq.num_drafts, end_row), self.num_draws):
             self.rows.extend((row, draw, 1, -1, 0, 0))
 
-    def _add_draws(self, seq: SeqStep) -> None:
+    def _add_draws(self, seq: SeqStep, draw: int, masks: Mapping[int, bytes]) -> None:
         params = seq.sampling[0].params
         history = seq.history[: seq.start] + seq.token_ids
         begin = self._add_ids(history)[0] if params.has_penalties else None
@@ -163,7 +171,9 @@ class StepArrays:
                 if begin is not None:
                     outputs = (begin, prompt_len, begin + prompt_len, known - prompt_len)
                 banned = (*sampling.suppressed_at(known - prompt_len), *words)
-                self._add_draw(sampling, known - prompt_len, outputs, banned)
+                mask = masks.get(draw)
+                self._add_draw(sampling, known - prompt_len, outputs, banned, mask)
+                draw += 1
 
     def _add_draw(
         self,
@@ -171,6 +181,7 @@ class StepArrays:
         output_index: int,
         history: tuple[int, int, int, int],
         banned: Iterable[int],
+        mask: bytes | None,
     ) -> None:
         p = sampling.params
         num_logprobs = -1 if p.logprobs is None else self.count_top(p.logprobs)
@@ -178,12 +189,16 @@ class StepArrays:
         self.num_top += max(0, num_logprobs)
         self.has_logprobs |= num_logprobs >= 0
         ids = self._shared.get(id(p)) or self._share_ids(p)
+        number = _NO_MASK
+        if mask is not None:
+            number = len(self.masks)
+            self.masks.append(mask)
         self.draws += _DRAW.pack(
             sampling.seed & 0xFFFF_FFFF_FFFF_FFFF, output_index,
             min(max(p.top_k, 0), self.vocab_size), num_logprobs, first_top,
             p.temperature, p.top_p, p.min_p,
             p.repetition_penalty, p.frequency_penalty, p.presence_penalty,
-            *history, *ids.allowed, *self._add_ids(banned), *ids.biased, ids.first_bias, 0,
+            *history, *ids.allowed, *self._add_ids(banned), *ids.biased, ids.first_bias, number,
         )  # fmt: skip
 
     def _share_ids(self, p: SamplingParams) -> _Ids:
@@ -210,7 +225,7 @@ def _banned_by_words(params: SamplingParams, history: "array[int]", known: int) 
     return banned
 
 
-def _words(buffer: "array[int] | bytearray") -> Ints:
+def _words(buffer: "array[int] | bytearray | bytes") -> Ints:
     """int32 words of a buffer; numpy refuses empty ones."""
     return np.frombuffer(buffer, dtype=np.int32) if buffer else _no_ints()
 
@@ -237,9 +252,11 @@ class StepAnswers:
     """[draws + rows]"""
     top_ids: NDArray[np.int32]
     top_logprobs: NDArray[np.float32]
+    hidden: NDArray[np.float32]
+    """[hidden rows, E]"""
 
     @classmethod
-    def for_step(cls, arrays: StepArrays) -> "StepAnswers":
+    def for_step(cls, arrays: StepArrays, hidden_size: int) -> "StepAnswers":
         """Room for the answers of a step."""
         draws, rows = arrays.num_draws, arrays.num_rows
         return cls(
@@ -247,6 +264,7 @@ class StepAnswers:
             np.zeros(draws + rows, dtype=np.float32),
             np.zeros(arrays.num_top, dtype=np.int32),
             np.zeros(arrays.num_top, dtype=np.float32),
+            np.empty((len(arrays.hidden_rows), hidden_size), dtype=np.float32),
         )
 
     def result(self, plan: StepPlan, arrays: StepArrays) -> StepResult:
@@ -255,8 +273,9 @@ class StepAnswers:
         tokens = self.tokens[:draws].tolist()
         codes = self.tokens[draws : 2 * draws].tolist()
         errors = {i: _ERRORS[code] for i, code in enumerate(codes) if code} if any(codes) else {}
+        pooled = self._pooled(plan) if len(self.hidden) else {}
         if not arrays.has_logprobs:
-            return StepResult(tokens, errors=errors)
+            return StepResult(tokens, errors=errors, pooled=pooled)
         found: dict[int, TokenLogprobs] = {}
         prompt: dict[int, list[TokenLogprobs]] = {}
         draw = row = top = 0
@@ -276,7 +295,18 @@ class StepAnswers:
                         found[i] = self._logprobs(tokens[i], i, top, num_top, draws)
                     top += num_top
             draw += seq.num_draws
-        return StepResult(tokens, found, errors, prompt)
+        return StepResult(tokens, found, errors, prompt, pooled)
+
+    def _pooled(self, plan: StepPlan) -> "dict[int, array[float]]":
+        """The sums of the hidden states of each sequence that wants one."""
+        pooled: dict[int, array[float]] = {}
+        first = 0
+        for seq in plan.seqs:
+            if seq.num_pooled:
+                states = self.hidden[first : first + seq.num_pooled]
+                pooled[seq.seq_id] = array("d", states.sum(axis=0, dtype=np.float64))
+                first += seq.num_pooled
+        return pooled
 
     def _logprobs(
         self, token_id: int, slot: int, top: int, num_top: int, draws: int

@@ -1,5 +1,6 @@
 """The decoder in plain numpy over a paged pool: the specification of every other backend."""
 
+from array import array
 from collections.abc import Iterator
 
 import numpy as np
@@ -56,12 +57,16 @@ class ReferenceRunner:
         """Do the copies, compute the tokens, draw the samples."""
         hidden = self._hidden_states(plan)
         prompt_logprobs: dict[int, list[TokenLogprobs]] = {}
+        pooled: dict[int, array[float]] = {}
         drawn_rows: list[int] = []
         end = 0
         for seq in plan.seqs:
             first, end = end, end + len(seq.token_ids)
             if seq.num_prompt_logprobs is not None:
                 prompt_logprobs[seq.seq_id] = self._prompt_logprobs(seq, hidden[first:end])
+            if seq.num_pooled:
+                states = self._last_norm(hidden[end - seq.num_pooled : end])
+                pooled[seq.seq_id] = array("d", states.sum(axis=0, dtype=np.float64))
             drawn_rows += [first + offset for offset in seq.draw_offsets]
         rows = self._rows_of_logits(hidden[drawn_rows])
         tokens: list[SampledToken] = []
@@ -69,8 +74,10 @@ class ReferenceRunner:
             samples = iter(seq.samples)
             for _ in seq.draw_offsets:
                 row = next(rows)
-                tokens += [sample_token(row, next(samples)) for _ in seq.sampling]
-        return StepResult.of(tokens, prompt_logprobs)
+                for _ in seq.sampling:
+                    mask = plan.masks.get(len(tokens))
+                    tokens.append(sample_token(row, next(samples), mask))
+        return StepResult.of(tokens, prompt_logprobs, pooled)
 
     def forward(self, plan: StepPlan) -> Array:
         """Do the copies and compute the tokens; the logits of all of them, [T, V], in `precision`."""
@@ -111,9 +118,11 @@ class ReferenceRunner:
     def _logits(self, hidden: Array) -> Array:
         """[T, E] -> [T, V]"""
         head = self._weights["embed" if self._spec.tied_head else "head"]
-        normed = rms_norm(hidden, self._weights["final_norm"], self._spec.norm_eps)
-        logits: Array = normed @ head.T
+        logits: Array = self._last_norm(hidden) @ head.T
         return logits
+
+    def _last_norm(self, hidden: Array) -> Array:
+        return rms_norm(hidden, self._weights["final_norm"], self._spec.norm_eps)
 
     def _hidden_states(self, plan: StepPlan) -> Array:
         """The residual stream after the last layer, [T, E], of all tokens of the plan in order."""

@@ -1,6 +1,6 @@
 """Choosing a token from a row of logits: the specification that every sampling kernel follows.
 
-In order: log-probabilities of the row as the model made it; allowed, forbidden and biased ids; penalties;
+In order: log-probabilities of the row as the model made it; allowed, masked, forbidden and biased ids; penalties;
 then the largest logit, or a draw from what min_p, top_k and top_p leave.
 """
 
@@ -18,9 +18,12 @@ NOT_FINITE = "the logits are not finite"
 NOTHING_ALLOWED = "no token is allowed: all are masked"
 
 
-def sample_token(logits: Row, sample: Sample) -> SampledToken:
-    """Draw one token from raw logits, float32 [V]. A row without an answer gives `SampledToken.error`."""
-    adjusted = adjust_logits(logits, sample)
+def sample_token(logits: Row, sample: Sample, mask: bytes | None = None) -> SampledToken:
+    """Draw one token from raw logits, float32 [V]; `mask` as in `StepPlan`.
+
+    A row without an answer gives `SampledToken.error`.
+    """
+    adjusted = adjust_logits(logits, sample, mask)
     # The model's own row, or one that an extreme penalty has made overflow.
     if not (_is_usable(logits) and _is_usable(adjusted)):
         return SampledToken(0, error=NOT_FINITE)
@@ -63,7 +66,7 @@ def largest_ids(values: NDArray[Any], count: int) -> NDArray[np.int64]:
     return candidates[np.argsort(-values[candidates], kind="stable")][:count]
 
 
-def adjust_logits(logits: Row, sample: Sample) -> Row:
+def adjust_logits(logits: Row, sample: Sample, mask: bytes | None = None) -> Row:
     """Masks, biases and penalties, in this order, all in float32."""
     params = sample.params
     row: Row = logits.copy()
@@ -71,6 +74,9 @@ def adjust_logits(logits: Row, sample: Sample) -> Row:
         allowed = list(params.allowed_token_ids)
         row = np.full_like(row, -np.inf)
         row[allowed] = logits[allowed]
+    if mask is not None:
+        bits = np.unpackbits(np.frombuffer(mask, np.uint8), count=len(row), bitorder="little")
+        row[bits == 0] = -np.inf
     tokens = (
         np.frombuffer(sample.token_ids, np.int32) if sample.token_ids else np.empty(0, np.int32)
     )

@@ -16,6 +16,7 @@ from octavo.cli.simulation.options import (
 from octavo.cli.simulation.text import report, table
 from octavo.cli.terminal import Output, OutputOption, print_json, print_table, progress_bar
 from octavo.config import DEFAULT_MODEL
+from octavo.engine.queue_bounds import NO_QUEUE_LIMIT
 
 
 @takes_flags(
@@ -39,7 +40,9 @@ def replay(
     from octavo.evaluation.step_profile import WatchedEngine
     from octavo.planning.figures import figures_of
 
-    config = with_fetched_model(settings.engine(model, max_num_queued_reqs=1 << 20))
+    config = with_fetched_model(
+        settings.engine(model, max_num_queued_reqs=1 << 20, max_num_queued_tokens=NO_QUEUE_LIMIT)
+    )
     with progress_bar() as progress, WatchedEngine(config, progress) as watched:
         ready = watched.ready
         load = LoadOptions(workload, n, seed=seed)

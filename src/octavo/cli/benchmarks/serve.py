@@ -19,6 +19,7 @@ from octavo.cli.numbers import parse_count
 from octavo.cli.pull import with_fetched_model
 from octavo.cli.terminal import Output, OutputOption, note, print_json, print_table, progress_bar
 from octavo.config import DEFAULT_MODEL, Backend
+from octavo.engine.queue_bounds import NO_QUEUE_LIMIT
 from octavo.errors import ConfigError, EngineDeadError, RequestFailedError
 
 if TYPE_CHECKING:
@@ -159,7 +160,11 @@ def _own_server(
     from octavo.cli.benchmarks.server_process import started_server
     from octavo.evaluation.service import report_of
 
-    config = without_speculation(settings.engine(model, max_num_queued_reqs=len(plan.items)))
+    config = without_speculation(
+        settings.engine(
+            model, max_num_queued_reqs=len(plan.items), max_num_queued_tokens=NO_QUEUE_LIMIT
+        )
+    )
     config = with_fetched_model(config)
     server = replace(settings.server(), port=0, served_model_names=(model,))
     offline = None

@@ -8,6 +8,7 @@ from octavo.cli.flags import Settings, takes_flags
 from octavo.cli.pull import with_fetched_model
 from octavo.cli.terminal import Output, OutputOption, print_result, progress_bar
 from octavo.config import DEFAULT_MODEL
+from octavo.engine.queue_bounds import NO_QUEUE_LIMIT
 
 
 @takes_flags(
@@ -29,7 +30,9 @@ def throughput(
 
     items = read_workload(workload)
     # All at once, however many.
-    config = without_speculation(settings.engine(model, max_num_queued_reqs=len(items)))
+    config = without_speculation(
+        settings.engine(model, max_num_queued_reqs=len(items), max_num_queued_tokens=NO_QUEUE_LIMIT)
+    )
     config = with_fetched_model(config)
     with progress_bar() as progress:
         built = build_engine(config, progress=progress)

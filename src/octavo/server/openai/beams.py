@@ -3,6 +3,7 @@
 from octavo.core.beam_search import MAX_BEAM_WIDTH, MIN_BEAM_WIDTH, BeamSearchParams
 from octavo.errors import InvalidParameterError, UnsupportedParameterError
 from octavo.server.openai.requests import GenerationBody
+from octavo.server.openai.structured_outputs import form_field
 
 _REFUSED = (
     "stream", "best_of", "min_tokens", "frequency_penalty", "presence_penalty", "stop", "stop_token_ids",
@@ -18,6 +19,10 @@ def beam_search_params(body: GenerationBody, max_tokens: int) -> BeamSearchParam
     """
     if not body.use_beam_search:
         return None
+    if (form := form_field(body)) is not None:
+        raise UnsupportedParameterError(
+            f"{form} is not supported with use_beam_search: beams follow no grammar", parameter=form
+        )
     for name in _REFUSED:
         value = getattr(body, name)
         if value:  # null, false, 0 and empty lists ask for nothing

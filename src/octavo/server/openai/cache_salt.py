@@ -5,16 +5,20 @@ from hashlib import blake2b
 from fastapi import Request
 
 from octavo.config import ServerConfig
-from octavo.server.openai.requests import GenerationBody
 
 
-def cache_salt_of(body: GenerationBody, http_request: Request, config: ServerConfig) -> str:
-    """Requests share only if this is equal: the body's `cache_salt`, and with `salt_cache_by_api_key` the API key.
-
-    The key itself goes no further than here. Requests without one form a group of their own.
-    """
-    salt = body.cache_salt or ""
+def cache_salt_of(given: str | None, http_request: Request, config: ServerConfig) -> str:
+    """Requests share only if this is equal: the body's `cache_salt`, and with `salt_cache_by_api_key` the API key."""
+    salt = given or ""
     if not config.salt_cache_by_api_key:
         return salt
+    return f"{key_hash(http_request)} {salt}"
+
+
+def key_hash(http_request: Request) -> str:
+    """Equal for requests with the same API key, which itself goes no further than here.
+
+    Requests without one form a group of their own.
+    """
     key = http_request.headers.get("authorization", "").encode("utf-8", "surrogatepass")
-    return f"{blake2b(key, digest_size=32).hexdigest()} {salt}"
+    return blake2b(key, digest_size=32).hexdigest()

@@ -1,21 +1,33 @@
 """POST /v1/chat/completions."""
 
+from typing import NamedTuple
+
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from octavo.errors import InvalidParameterError, UnsupportedParameterError
 from octavo.server.generation import arrival_time
 from octavo.server.json_body import read_json_object
+from octavo.server.openai.answer_plan import AnswerPlan, plan_answer, tool_choice_of
 from octavo.server.openai.cache_salt import cache_salt_of
 from octavo.server.openai.chat_answer import ChatAnswer
-from octavo.server.openai.chat_prompt import chat_prompt
+from octavo.server.openai.chat_prompt import ChatPrompt, chat_prompt
 from octavo.server.openai.exchange import Exchange, generation_request, now, response_id, send
 from octavo.server.openai.fields import ignored_header, parse_request, refuse_unknown
 from octavo.server.openai.known_fields import CHAT_FIELDS
 from octavo.server.openai.requests import ChatRequest
 from octavo.server.openai.sampling import chat_params
 from octavo.server.openapi import json_body
-from octavo.server.serving import Serving
+from octavo.server.serving import ServedModel, Serving
+from octavo.server.terms import terms_of
+
+
+class ChatExchange(NamedTuple):
+    """A conversation, checked."""
+
+    exchange: Exchange
+    prompt: ChatPrompt
+    plan: AnswerPlan
 
 
 def chat_routes(serving: Serving) -> APIRouter:
@@ -31,46 +43,73 @@ def chat_routes(serving: Serving) -> APIRouter:
         strict = serving.config.strict_requests
         body, ignored = parse_request(ChatRequest, fields, CHAT_FIELDS, strict=strict)
         model.check_name(body.model)
-        check_tools(body)
-        params = chat_params(body, model.assets.sampling_defaults)
-        prompt = await chat_prompt(
-            serving, model, body, add_special_tokens=bool(body.add_special_tokens)
-        )
-        if strict:
-            refuse_unknown(prompt.ignored_fields)
-        ignored += prompt.ignored_fields
-        serving.log_ignored(ignored)
-        exchange = Exchange(
-            serving=serving,
-            model=model,
-            request=generation_request(
-                serving,
-                model,
-                body,
-                params,
-                [prompt.token_ids],
-                default_max_tokens=None,
-                cache_salt=cache_salt_of(body, request, serving.config),
-                arrived=arrived,
-            ),
-            body=body,
-            response_id=response_id("chatcmpl", body, request),
-            created=now(),
-            headers=ignored_header(ignored),
-        )
-        echo = prompt.echo if body.echo else ""
-        return await send(exchange, ChatAnswer(exchange, body, echo), request)
+        made = await chat_exchange(serving, model, body, request, "chatcmpl", ignored, arrived)
+        echo = made.prompt.echo if body.echo else ""
+        return await send(made.exchange, ChatAnswer(made.exchange, body, made.plan, echo), request)
 
     return router
 
 
-def check_tools(body: ChatRequest) -> None:
-    """Raise for tool calls that would have to be made. Tools that may not be called only reach the template."""
+async def chat_exchange(
+    serving: Serving,
+    model: ServedModel,
+    body: ChatRequest,
+    request: Request,
+    prefix: str,
+    ignored: list[str],
+    arrived: float,
+) -> ChatExchange:
+    """A conversation, checked: what chat and the protocols that are put into its terms share.
+
+    `prefix` is that of the response's id; `ignored` names fields of the request that nobody knows.
+    Raises UserError.
+    """
+    model.check_generates()
+    choice = tool_choice_of(body)
+    terms = terms_of(request, serving.config, arrived, timeout_s=body.timeout_s, user=body.user)
+    params = chat_params(body, model.assets.sampling_defaults)
+    prompt = await chat_prompt(
+        serving,
+        model,
+        body,
+        add_special_tokens=bool(body.add_special_tokens),
+        may_call=choice is not None,
+    )
+    plan = plan_answer(body, choice, prompt.template, serving.config, prompt.text)
+    params = plan.constrained(params, model.assets.tokenizer)
+    if serving.config.strict_requests:
+        refuse_unknown(prompt.ignored_fields)
+    ignored = ignored + prompt.ignored_fields
+    serving.log_ignored(ignored)
+    exchange = Exchange(
+        serving=serving,
+        model=model,
+        request=generation_request(
+            serving,
+            model,
+            body,
+            params,
+            [prompt.token_ids],
+            default_max_tokens=None,
+            cache_salt=cache_salt_of(body.cache_salt, request, serving.config),
+            arrived=arrived,
+            terms=terms,
+        ),
+        body=body,
+        response_id=response_id(prefix, body, request),
+        created=now(),
+        headers=ignored_header(ignored),
+    )
+    return ChatExchange(exchange, prompt, plan)
+
+
+def check_no_calls(body: ChatRequest) -> None:
+    """Raise for tool calls that would have to be made, where an answer has no place for them."""
     choice = body.tool_choice
     if body.tools:
         if choice != "none":
             raise UnsupportedParameterError(
-                "tools are only supported with tool_choice none: calls are not available",
+                "tools are only supported with tool_choice none: calls are not available here",
                 parameter="tools" if choice is None else "tool_choice",
                 value=choice,
             )

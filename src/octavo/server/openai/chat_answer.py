@@ -9,11 +9,14 @@ import msgspec
 
 from octavo.engine.messages import TokenLogprob
 from octavo.server.generation import ChoiceText, Output, PromptScores
+from octavo.server.openai.answer_plan import AnswerPlan
+from octavo.server.openai.chat_parts import ChatParts
 from octavo.server.openai.exchange import Exchange
 from octavo.server.openai.frames import FrameWriter
 from octavo.server.openai.logprobs import chat_logprobs, prompt_logprobs
 from octavo.server.openai.requests import ChatRequest
 from octavo.server.openai.usage import Usage
+from octavo.text.answer.parts import Content, Part
 
 ROLE = "assistant"
 _ENCODE = msgspec.json.Encoder().encode
@@ -33,13 +36,18 @@ class _Choice:
 class ChatAnswer:
     """Turns outputs into messages. `echo` stands in front of each of them."""
 
-    def __init__(self, exchange: Exchange, body: ChatRequest, echo: str) -> None:
+    def __init__(self, exchange: Exchange, body: ChatRequest, plan: AnswerPlan, echo: str) -> None:
         self._exchange = exchange
         self._body = body
         self._echo = echo
         self._usage = Usage(exchange.request)
         self._scores: list[TokenLogprob] = []
         self._names = exchange.names
+        self._parsers = [plan.parser() for _ in self._usage.per_choice]
+        self._parts = [
+            ChatParts(plan.new_call_id, includes_reasoning=plan.includes_reasoning)
+            for _ in self._usage.per_choice
+        ]
 
     async def whole(self) -> bytes:
         """The JSON body."""
@@ -72,6 +80,7 @@ class ChatAnswer:
             self._body.logprobs
             or self._body.return_token_ids
             or self._exchange.includes_continuous_usage
+            or any(self._parsers)
         )
         is_begun = False
         async with contextlib.aclosing(self._exchange.outputs()) as outputs:
@@ -87,8 +96,8 @@ class ChatAnswer:
                 if is_plain and text.finish_reason is None:
                     if text.text:
                         yield writer.encoded(_plain_chunk(text))
-                elif self._says_something(text):
-                    yield writer.frame(self._chunk(text), self._usage_so_far(text.index))
+                elif self._says_something(text, delta := self._delta(text)):
+                    yield writer.frame(self._chunk(text, delta), self._usage_so_far(text.index))
         if self._exchange.includes_usage:
             yield writer.usage(self._usage.total())
 
@@ -113,16 +122,23 @@ class ChatAnswer:
             for delta in deltas
         ]
 
-    def _says_something(self, text: ChoiceText) -> bool:
-        wants_tokens = self._body.logprobs or self._body.return_token_ids
-        return bool(text.text or text.finish_reason or (wants_tokens and text.token_ids))
+    def _delta(self, text: ChoiceText) -> dict[str, Any]:
+        parser = self._parsers[text.index]
+        if parser is None:
+            return {"content": text.text} if text.text else {}
+        parts = parser.add(text.text, is_last=text.finish_reason is not None)
+        return self._parts[text.index].members(parts)
 
-    def _chunk(self, text: ChoiceText) -> dict[str, Any]:
+    def _says_something(self, text: ChoiceText, delta: dict[str, Any]) -> bool:
+        wants_tokens = self._body.logprobs or self._body.return_token_ids
+        return bool(delta or text.finish_reason or (wants_tokens and text.token_ids))
+
+    def _chunk(self, text: ChoiceText, delta: dict[str, Any]) -> dict[str, Any]:
         chunk: dict[str, Any] = {
             "index": text.index,
-            "delta": {"content": text.text},
+            "delta": delta or {"content": ""},
             "logprobs": self._logprobs(text.logprobs),
-            "finish_reason": text.finish_reason,
+            "finish_reason": self._parts[text.index].finish_reason(text.finish_reason),
         }
         if text.finish_reason is not None:
             chunk["stop_reason"] = text.stop_reason
@@ -136,16 +152,25 @@ class ChatAnswer:
         return {"usage": self._usage.of_choice(index)}
 
     def _whole_choice(self, index: int, choice: _Choice) -> dict[str, Any]:
+        written = self._parts[index]
         whole: dict[str, Any] = {
             "index": index,
-            "message": {"role": ROLE, "content": "".join(choice.texts), "tool_calls": []},
+            "message": {"role": ROLE, **written.message(self._whole_parts(index, choice))},
             "logprobs": self._logprobs(choice.logprobs),
-            "finish_reason": choice.finish_reason,
+            "finish_reason": written.finish_reason(choice.finish_reason),
             "stop_reason": choice.stop_reason,
         }
         if self._body.return_token_ids:
             whole["token_ids"] = choice.token_ids
         return whole
+
+    def _whole_parts(self, index: int, choice: _Choice) -> list[Part]:
+        text, parser = "".join(choice.texts), self._parsers[index]
+        parts: list[Part] = [Content(text)]
+        if parser is not None:
+            parts = [Content(self._echo)] if self._echo else []
+            parts += parser.add(text[len(self._echo) :], is_last=True)
+        return parts
 
     def _logprobs(self, values: list[TokenLogprob] | None) -> dict[str, Any] | None:
         return chat_logprobs(values or [], self._names) if self._body.logprobs else None

@@ -9,6 +9,7 @@ from octavo.server.openai.limits import MAX_TEMPLATE_KWARGS, check_text_len
 from octavo.server.openai.messages import last_assistant_text, split_message_fields, text_size
 from octavo.server.openai.requests import TemplateBody
 from octavo.server.serving import INLINE_CHARS, ServedModel, Serving
+from octavo.text.answer.instructions import with_instructions
 from octavo.text.assets import TextAssets
 from octavo.text.chat_template import ChatTemplate
 from octavo.text.tokenizer import Tokenizer
@@ -22,6 +23,8 @@ class ChatPrompt:
     """A rendered conversation."""
 
     token_ids: list[int]
+    text: str
+    template: ChatTemplate
     messages: list[dict[str, Any]]
     ignored_fields: list[str]
     """Unknown fields of messages."""
@@ -33,9 +36,14 @@ class ChatPrompt:
 
 
 async def chat_prompt(
-    serving: Serving, model: ServedModel, body: TemplateBody, *, add_special_tokens: bool
+    serving: Serving,
+    model: ServedModel,
+    body: TemplateBody,
+    *,
+    add_special_tokens: bool,
+    may_call: bool,
 ) -> ChatPrompt:
-    """Render and tokenize.
+    """Render and tokenize. `may_call`: tools are explained to the model even if the template knows none.
 
     Raises InvalidParameterError, UnsupportedParameterError, TemplateError, ContextLengthError.
     """
@@ -45,9 +53,12 @@ async def chat_prompt(
     continues = bool(body.continue_final_message)
     begins = not continues if body.add_generation_prompt is None else body.add_generation_prompt
 
-    def render() -> list[int]:
-        text = _template(assets, body, serving.config).render(
-            messages,
+    template = _template(assets, body, serving.config)
+
+    def render() -> tuple[str, list[int]]:
+        explains = may_call and body.tools and not template.knows_tools
+        text = template.render(
+            with_instructions(messages, body.tools or ()) if explains else messages,
             add_generation_prompt=begins,
             continue_final_message=continues,
             tools=body.tools or None,
@@ -55,12 +66,13 @@ async def chat_prompt(
             kwargs=kwargs,
         )
         check_text_len(text, max_model_len)
-        return assets.tokenizer.encode(text, add_special_tokens=add_special_tokens)
+        return text, assets.tokenizer.encode(text, add_special_tokens=add_special_tokens)
 
     size = text_size(
         [messages, body.tools, body.documents, kwargs, body.chat_template], INLINE_CHARS
     )
-    return ChatPrompt(await serving.off_loop(size, render), messages, ignored)
+    text, token_ids = await serving.off_loop(size, render)
+    return ChatPrompt(token_ids, text, template, messages, ignored)
 
 
 def _template(assets: TextAssets, body: TemplateBody, config: ServerConfig) -> ChatTemplate:

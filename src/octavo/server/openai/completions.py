@@ -16,6 +16,7 @@ from octavo.server.openai.requests import CompletionRequest
 from octavo.server.openai.sampling import COMPLETION_MAX_TOKENS, completion_params
 from octavo.server.openapi import json_body
 from octavo.server.serving import ServedModel, Serving
+from octavo.server.terms import Terms, terms_of
 
 
 def completion_routes(serving: Serving) -> APIRouter:
@@ -33,8 +34,9 @@ def completion_routes(serving: Serving) -> APIRouter:
         )
         model.check_name(body.model)
         serving.log_ignored(ignored)
-        salt = cache_salt_of(body, request, serving.config)
-        prepared = await _prepare(serving, model, body, salt, arrived)
+        salt = cache_salt_of(body.cache_salt, request, serving.config)
+        terms = terms_of(request, serving.config, arrived, timeout_s=body.timeout_s, user=body.user)
+        prepared = await _prepare(serving, model, body, salt, arrived, terms)
         exchange = Exchange(
             serving=serving,
             model=model,
@@ -51,7 +53,12 @@ def completion_routes(serving: Serving) -> APIRouter:
 
 
 async def _prepare(
-    serving: Serving, model: ServedModel, body: CompletionRequest, cache_salt: str, arrived: float
+    serving: Serving,
+    model: ServedModel,
+    body: CompletionRequest,
+    cache_salt: str,
+    arrived: float,
+    terms: Terms,
 ) -> GenerationRequest:
     params = completion_params(body, model.assets.sampling_defaults)
     prompts = parse_prompts(
@@ -67,6 +74,7 @@ async def _prepare(
         default_max_tokens=COMPLETION_MAX_TOKENS,
         cache_salt=cache_salt,
         arrived=arrived,
+        terms=terms,
     )
 
 

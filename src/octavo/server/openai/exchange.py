@@ -2,7 +2,6 @@
 
 import contextlib
 import time
-import uuid
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -12,7 +11,7 @@ from starlette.responses import Response
 
 from octavo.config import SchedulingPolicy
 from octavo.core.sampling_params import SamplingParams
-from octavo.errors import InvalidParameterError
+from octavo.errors import InvalidParameterError, UserError
 from octavo.server.best_of import best_of
 from octavo.server.disconnect import run_while_connected
 from octavo.server.generation import GenerationRequest, Output, Prompt
@@ -22,9 +21,11 @@ from octavo.server.openai.logprobs import TokenNames
 from octavo.server.openai.prompts import check_not_empty
 from octavo.server.openai.requests import GenerationBody
 from octavo.server.openai.sampling import max_tokens_in_context
-from octavo.server.request_ids import request_id_of
+from octavo.server.openai.structured_outputs import grammar_field, naming_field
+from octavo.server.request_ids import new_engine_id, request_id_of
 from octavo.server.serving import ServedModel, Serving
-from octavo.server.streaming import EventStream
+from octavo.server.streaming import DONE, EventStream
+from octavo.server.terms import Terms
 from octavo.text.bad_words import with_bad_words
 
 
@@ -79,9 +80,12 @@ class Exchange:
         if request.num_samples > request.n:
             produced = best_of(produced, request.n, request.num_samples)
         with self.serving.open_request(request, type(self.body).__name__):
-            async with contextlib.aclosing(produced) as outputs:
-                async for output in outputs:
-                    yield output
+            try:
+                async with contextlib.aclosing(produced) as outputs:
+                    async for output in outputs:
+                        yield output
+            except UserError as error:
+                raise naming_field(error, grammar_field(self.body)) from error
 
 
 class Answer(Protocol):
@@ -92,14 +96,16 @@ class Answer(Protocol):
         ...
 
     def frames(self) -> AsyncGenerator[bytes, None]:
-        """The events of the stream, without the last `[DONE]`."""
+        """The events of the stream, without its last `[DONE]`."""
         ...
 
 
-async def send(exchange: Exchange, answer: Answer, http_request: Request) -> Response:
-    """Make the answer in the form that was asked for, for as long as the client is there."""
+async def send(
+    exchange: Exchange, answer: Answer, http_request: Request, *, last: bytes = DONE
+) -> Response:
+    """Make the answer in the form that was asked for, for as long as the client is there. `last` ends a stream."""
     if exchange.body.stream:
-        return EventStream(answer.frames(), exchange.headers)
+        return EventStream(answer.frames(), exchange.headers, last=last)
     data = await run_while_connected(lambda _: answer.whole(), http_request.receive)
     return Response(data, headers=dict(exchange.headers), media_type="application/json")
 
@@ -114,12 +120,14 @@ def generation_request(
     default_max_tokens: int | None,
     cache_salt: str,
     arrived: float,
+    terms: Terms,
 ) -> GenerationRequest:
     """Check everything about every prompt before any is submitted.
 
     Raises InvalidParameterError, PromptError, ContextLengthError.
     """
     ready = model.ready
+    model.check_generates()
     params.verify(vocab_size=ready.vocab_size, max_logprobs=ready.max_logprobs)
     params = with_bad_words(params, model.assets.tokenizer)
     check_listed_ids(params, len(token_ids))
@@ -130,25 +138,29 @@ def generation_request(
         params.n * sum(prompt.params.max_tokens or 0 for prompt in prompts),
         ready.vocab_size,
     )
-    priority = body.priority or 0
-    if priority and serving.policy is not SchedulingPolicy.PRIORITY:
-        raise InvalidParameterError(
-            f"priority needs --scheduling-policy priority; given: {priority}",
-            parameter="priority",
-            value=priority,
-        )
+    check_priority(body.priority, serving.policy)
     longest = max(prompt.params.max_tokens or 1 for prompt in prompts)
-    # Never the client's own id: two requests may carry the same one.
     return GenerationRequest(
-        uuid.uuid4().hex,
+        new_engine_id(),
         prompts,
-        priority,
+        body.priority or 0,
         cache_salt,
         n=1 if body.n is None else body.n,
         wants_kv_usage=bool(body.return_kv_usage),
         beams=beam_search_params(body, longest),
         arrived=arrived,
+        terms=terms,
     )
+
+
+def check_priority(priority: int | None, policy: SchedulingPolicy) -> None:
+    """Raise InvalidParameterError for a priority that would have no effect."""
+    if priority and policy is not SchedulingPolicy.PRIORITY:
+        raise InvalidParameterError(
+            f"priority needs --scheduling-policy priority; given: {priority}",
+            parameter="priority",
+            value=priority,
+        )
 
 
 def _fitted(

@@ -121,9 +121,8 @@ def _sort_out(extra: Mapping[str, Any], known: KnownFields) -> list[str]:
 
 def _as_invalid_parameter(error: ValidationError, fields: object) -> InvalidParameterError:
     first = error.errors(include_url=False, include_context=False)[0]
-    path = [part for part in first["loc"] if not isinstance(part, str) or "[" not in part]
+    path, value = _found(fields, first["loc"], is_missing=first["type"] == "missing")
     name = ".".join(str(part) for part in path) or None
-    value = _lookup(fields, path)
     if first["type"] == "missing":
         message = f"{name} is required"
     else:
@@ -132,13 +131,20 @@ def _as_invalid_parameter(error: ValidationError, fields: object) -> InvalidPara
     return InvalidParameterError(message, parameter=name, value=value)
 
 
-def _lookup(value: Any, path: list[int | str]) -> Any:
-    for part in path:
-        try:
+def _found(
+    value: Any, location: tuple[int | str, ...], *, is_missing: bool
+) -> tuple[list[int | str], Any]:
+    """The part of a location that the request has (the rest names types that were tried), and what is there."""
+    path: list[int | str] = []
+    for part in location:
+        if isinstance(value, dict) and part in value:
+            value = value.get(part)
+        elif isinstance(value, list) and isinstance(part, int):
             value = value[part]
-        except (LookupError, TypeError):
-            return None
-    return value
+        elif not is_missing:
+            continue
+        path.append(part)
+    return path, value
 
 
 def _given(value: object) -> str:

@@ -7,7 +7,6 @@ from octavo.server.openai.fields import KnownFields, Refused
 
 _NO_EFFECT_ANYWHERE = frozenset(
     {
-        "user",  # who asks
         "metadata",
         "store",
         "service_tier",
@@ -15,24 +14,16 @@ _NO_EFFECT_ANYWHERE = frozenset(
         "prompt_cache_key",  # hints for caches; answers do not depend on caches
         "prompt_cache_retention",
         "session_id",
-        "guided_decoding_backend",  # belongs to guided decoding, which is refused
-        "guided_whitespace_pattern",
+        "guided_decoding_backend",  # there is one
         "stream_interval",  # how a stream is cut, not what it says
     }
 )
 
-_GRAMMARS = "structured output is not available"
 _TRUNCATION = "prompts are never cut; send at most the model's context"
 _MULTIMODAL = "this server takes and gives text only"
 
 _REFUSED_ANYWHERE = {
-    "structured_outputs": Refused(_GRAMMARS, ({},)),
-    "structural_tag": Refused(_GRAMMARS),
-    "guided_json": Refused(_GRAMMARS),
-    "guided_regex": Refused(_GRAMMARS),
-    "guided_choice": Refused(_GRAMMARS),
-    "guided_grammar": Refused(_GRAMMARS),
-    "guided_json_object": Refused(_GRAMMARS, (False,)),
+    "structural_tag": Refused("use structured_outputs with a grammar"),
     "truncate_prompt_tokens": Refused(_TRUNCATION),
     "truncation_side": Refused(_TRUNCATION),
     "logprob_token_ids": Refused("logprobs of chosen ids are not available", ([],)),
@@ -56,14 +47,12 @@ COMPLETION_FIELDS = KnownFields(
 CHAT_FIELDS = KnownFields(
     no_effect=_NO_EFFECT_ANYWHERE
     | {
-        "parallel_tool_calls",  # belongs to tool calls, which are refused
-        "include_reasoning",  # reasoning is not split from the content
         "prediction",  # a hint for speed
     },
     refused={
         **_REFUSED_ANYWHERE,
-        "functions": Refused("tool calls are not available", ([],)),
-        "function_call": Refused("tool calls are not available", ("none",)),
+        "functions": Refused("use tools", ([],)),
+        "function_call": Refused("use tool_choice", ("none",)),
         "modalities": Refused(_MULTIMODAL, (["text"],)),
         "audio": Refused(_MULTIMODAL),
         "verbosity": Refused("this model has no levels of verbosity", ("medium",)),
@@ -71,4 +60,6 @@ CHAT_FIELDS = KnownFields(
     },
 )
 
-TOKENIZE_FIELDS = KnownFields(no_effect=frozenset({"user"}), refused={})
+TOKENIZE_FIELDS = KnownFields(
+    no_effect=frozenset({"user"}), refused={"mm_processor_kwargs": Refused(_MULTIMODAL, ({},))}
+)

@@ -6,13 +6,15 @@ from octavo.errors import InvalidParameterError, PromptError
 from octavo.server.openai.limits import check_num_choices
 
 
-def parse_prompts(prompt: Any, *, max_prompts: int, n: int) -> list[str | list[int]]:
-    """The prompts in order. Raises InvalidParameterError, PromptError."""
-    prompts = _split(prompt)
+def parse_prompts(
+    prompt: Any, *, max_prompts: int, n: int, name: str = "prompt"
+) -> list[str | list[int]]:
+    """The prompts in order, from the parameter `name`. Raises InvalidParameterError, PromptError."""
+    prompts = _split(prompt, name)
     if len(prompts) > max_prompts:
         raise InvalidParameterError(
-            f"prompt may hold at most {max_prompts} prompts; given: {len(prompts)}",
-            parameter="prompt",
+            f"{name} may hold at most {max_prompts} texts; given: {len(prompts)}",
+            parameter=name,
             value=len(prompts),
         )
     check_num_choices(len(prompts), n)
@@ -42,19 +44,19 @@ def check_not_empty(ids: list[int], position: int | None) -> None:
         raise PromptError(f"{which} is empty; at least one token is needed", parameter="prompt")
 
 
-def _split(prompt: Any) -> list[str | list[int]]:
+def _split(prompt: Any, name: str) -> list[str | list[int]]:
     if isinstance(prompt, str):
         return [prompt]
     if isinstance(prompt, list):
         if not prompt:
-            raise PromptError("prompt must not be an empty list", parameter="prompt", value=prompt)
+            raise PromptError(f"{name} must not be an empty list", parameter=name, value=prompt)
         kinds = {type(part) for part in prompt}
         if kinds == {str} or kinds == {list}:
             return prompt
         if kinds == {int}:
             return [prompt]
     raise InvalidParameterError(
-        "prompt must be a string, a list of strings, a list of token ids, or a list of lists of token ids",
-        parameter="prompt",
+        f"{name} must be a string, a list of strings, a list of token ids, or a list of lists of token ids",
+        parameter=name,
         value=prompt,
     )

@@ -26,7 +26,11 @@ PromptInput = Annotated[
     ),
 ]
 TokenIdsInput = Annotated[Any, WithJsonSchema(_INTEGERS)]
+SchemaInput = Annotated[Any, WithJsonSchema({"anyOf": [{"type": "object"}, {"type": "string"}]})]
 StopInput = Annotated[Any, WithJsonSchema({"anyOf": [{"type": "string"}, _STRINGS]})]
+
+
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)] | None
 
 
 class StreamOptions(NestedBody):
@@ -40,10 +44,20 @@ class StreamOptions(NestedBody):
     """Padding against traffic analysis. Nothing is padded here."""
 
 
+class JsonSchemaFormat(NestedBody):
+    """The schema of an answer. It is always followed to the letter, whatever `strict` says."""
+
+    name: str | None = None
+    description: str | None = None
+    json_schema: SchemaInput = Field(default=None, alias="schema")
+    strict: bool | None = None
+
+
 class ResponseFormat(NestedBody):
-    """Only `text` is available."""
+    """text, json_object or json_schema."""
 
     type: str
+    json_schema: JsonSchemaFormat | None = None
 
 
 class GenerationBody(RequestBody):
@@ -53,6 +67,14 @@ class GenerationBody(RequestBody):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     response_format: ResponseFormat | None = None
+    structured_outputs: dict[str, Any] | None = None
+    """One of json, regex, choice, grammar and json_object, as in vLLM; the guided fields are its older names."""
+    guided_json: SchemaInput = None
+    guided_json_object: bool | None = None
+    guided_regex: str | None = None
+    guided_choice: list[str] | None = None
+    guided_grammar: str | None = None
+    guided_whitespace_pattern: str | None = None
 
     n: Int | None = None
     best_of: Int | None = None
@@ -88,6 +110,10 @@ class GenerationBody(RequestBody):
     """Lower is earlier; only with --scheduling-policy priority."""
     cache_salt: Annotated[str, Field(min_length=1, max_length=256)] | None = None
     """Only requests with the same salt share the pages of equal beginnings."""
+    user: str | None = None
+    """Who asks. Tells tenants apart with --fair-share-by user."""
+    timeout_s: Seconds = None
+    """From the arrival of the request to its last token; then it ends with an error."""
     request_id: Annotated[str, Field(min_length=1, max_length=256)] | None = None
     return_kv_usage: bool | None = None
     """Say in the usage what the request cost in pages of the KV cache."""
@@ -129,6 +155,11 @@ class ChatRequest(TemplateBody, GenerationBody):
     echo: bool | None = None
     """Put the text of a final assistant message in front of the answer."""
     tool_choice: Literal["none", "auto", "required"] | dict[str, Any] | None = None
+    """Null: auto if there are tools."""
+    parallel_tool_calls: bool | None = None
+    """False: at most one call."""
+    include_reasoning: bool | None = None
+    """False: leave out what the model thinks before it answers."""
 
 
 class TokenizeCompletionRequest(RequestBody):
@@ -153,3 +184,26 @@ class DetokenizeRequest(RequestBody):
 
     model: str | None = None
     tokens: TokenIdsInput
+
+
+class PrefixFields(RequestBody):
+    """What requests for named prefixes have in common."""
+
+    model: str | None = None
+    ttl_s: Seconds = None
+    """How long to keep it; null: an hour."""
+    cache_salt: Annotated[str, Field(min_length=1, max_length=256)] | None = None
+    """Only requests with the same salt find it."""
+    timeout_s: Seconds = None
+    """How long computing it may take."""
+    add_special_tokens: bool | None = None
+
+
+class TextPrefixRequest(PrefixFields):
+    """PUT /v1/prefixes/{name} with a prompt: text, or token ids."""
+
+    prompt: Annotated[Any, WithJsonSchema({"anyOf": [{"type": "string"}, _INTEGERS]})]
+
+
+class ChatPrefixRequest(TemplateBody, PrefixFields):
+    """PUT /v1/prefixes/{name} with messages: the first of a conversation."""

@@ -14,6 +14,7 @@ from octavo.errors import (
 )
 from octavo.server.openai.limits import MAX_STOPS, check_words_len
 from octavo.server.openai.requests import ChatRequest, CompletionRequest, GenerationBody
+from octavo.server.openai.structured_outputs import structured_outputs
 
 COMPLETION_MAX_TOKENS = 16
 """OpenAI's default for completions; chat runs to the end of the context."""
@@ -115,6 +116,7 @@ def _common(body: GenerationBody, defaults: Mapping[str, float | int]) -> dict[s
     values["stop"] = _stop_strings(body.stop)
     check_words_len("bad_words", body.bad_words or ())
     values["logit_bias"] = body.logit_bias or {}
+    values["structured_outputs"] = structured_outputs(body)
     return values
 
 
@@ -160,12 +162,6 @@ def _check_options(body: GenerationBody) -> None:
     if body.stream and body.prompt_logprobs is not None:
         raise UnsupportedParameterError(
             "prompt_logprobs is not supported with stream=true", parameter="prompt_logprobs"
-        )
-    if body.response_format is not None and body.response_format.type != "text":
-        raise UnsupportedParameterError(
-            "response_format is not supported: only the type text is available; "
-            f"given: {body.response_format.type[:80]}",
-            parameter="response_format",
         )
     n = 1 if body.n is None else body.n
     if body.best_of is not None and body.best_of > n and body.stream:

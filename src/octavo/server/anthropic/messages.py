@@ -1,0 +1,66 @@
+"""Anthropic's Messages API: POST /v1/messages and /v1/messages/count_tokens."""
+
+from fastapi import APIRouter, Request
+from starlette.responses import JSONResponse, Response
+
+from octavo.server.anthropic.answer import MessagesAnswer
+from octavo.server.anthropic.conversation import chat_request
+from octavo.server.anthropic.errors import ANTHROPIC_ERRORS
+from octavo.server.anthropic.requests import (
+    COUNT_FIELDS,
+    MESSAGES_FIELDS,
+    CountTokensRequest,
+    MessagesRequest,
+)
+from octavo.server.generation import arrival_time
+from octavo.server.http_errors import use_error_shape
+from octavo.server.json_body import read_json_object
+from octavo.server.openai.chat import chat_exchange, check_no_calls
+from octavo.server.openai.chat_prompt import chat_prompt
+from octavo.server.openai.exchange import send
+from octavo.server.openai.fields import ignored_header, parse_request
+from octavo.server.openapi import json_body
+from octavo.server.serving import Serving
+
+
+def messages_routes(serving: Serving) -> APIRouter:
+    """The routes, bound to `serving`."""
+    router = APIRouter()
+
+    @router.post("/v1/messages", openapi_extra=json_body(MessagesRequest))
+    async def create_message(request: Request) -> Response:
+        """Answer a conversation, as Anthropic's API does."""
+        use_error_shape(request.scope, ANTHROPIC_ERRORS)
+        model = serving.model()
+        fields = await read_json_object(request, serving.bodies)
+        arrived = arrival_time()
+        body, ignored = parse_request(
+            MessagesRequest, fields, MESSAGES_FIELDS, strict=serving.config.strict_requests
+        )
+        model.check_name(body.model)
+        chat = chat_request(body)
+        check_no_calls(chat)
+        made = await chat_exchange(serving, model, chat, request, "msg", ignored, arrived)
+        return await send(made.exchange, MessagesAnswer(made.exchange), request, last=b"")
+
+    @router.post("/v1/messages/count_tokens", openapi_extra=json_body(CountTokensRequest))
+    async def count_tokens(request: Request) -> Response:
+        """How many tokens a conversation has, without answering it."""
+        use_error_shape(request.scope, ANTHROPIC_ERRORS)
+        model = serving.model()
+        fields = await read_json_object(request, serving.bodies)
+        body, ignored = parse_request(
+            CountTokensRequest, fields, COUNT_FIELDS, strict=serving.config.strict_requests
+        )
+        model.check_name(body.model)
+        serving.log_ignored(ignored)
+        chat = chat_request(body)
+        may_call = chat.tool_choice != "none"
+        prompt = await chat_prompt(
+            serving, model, chat, add_special_tokens=False, may_call=may_call
+        )
+        return JSONResponse(
+            {"input_tokens": len(prompt.token_ids)}, headers=ignored_header(ignored)
+        )
+
+    return router

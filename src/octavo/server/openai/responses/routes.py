@@ -1,0 +1,113 @@
+"""/v1/responses: make, get and forget responses."""
+
+from typing import Any
+
+import msgspec
+from fastapi import APIRouter, Request
+from starlette.responses import JSONResponse, Response
+
+from octavo.server.generation import arrival_time
+from octavo.server.json_body import read_json_object
+from octavo.server.openai.cache_salt import key_hash
+from octavo.server.openai.chat import chat_exchange, check_no_calls
+from octavo.server.openai.exchange import send
+from octavo.server.openai.fields import parse_request
+from octavo.server.openai.responses.answer import ResponsesAnswer
+from octavo.server.openai.responses.conversation import chat_request, input_messages
+from octavo.server.openai.responses.request import RESPONSES_FIELDS, ResponsesRequest
+from octavo.server.openai.responses.store import ResponseStore, StoredResponse
+from octavo.server.openapi import json_body
+from octavo.server.serving import Serving
+
+
+def responses_routes(serving: Serving) -> APIRouter:
+    """The routes, bound to `serving`, with a store of their own."""
+    router = APIRouter()
+    store = ResponseStore()
+
+    @router.post("/v1/responses", openapi_extra=json_body(ResponsesRequest))
+    async def create_response(request: Request) -> Response:
+        """Answer an input, or go on from an earlier response."""
+        model = serving.model()
+        fields = await read_json_object(request, serving.bodies)
+        arrived = arrival_time()
+        body, ignored = parse_request(
+            ResponsesRequest, fields, RESPONSES_FIELDS, strict=serving.config.strict_requests
+        )
+        model.check_name(body.model)
+        tenant = key_hash(request)
+        messages = input_messages(body)
+        if body.previous_response_id is not None:
+            previous = store.get(tenant, body.previous_response_id, "previous_response_id")
+            messages = [*previous.messages, *messages]
+        chat = chat_request(body, messages)
+        check_no_calls(chat)
+        exchange = (
+            await chat_exchange(serving, model, chat, request, "resp", ignored, arrived)
+        ).exchange
+
+        def keep(response: dict[str, Any], text: str) -> None:
+            if body.store is not False:
+                store.put(tenant, response["id"], _stored(body, messages, response, text))
+
+        return await send(exchange, ResponsesAnswer(exchange, body, keep), request, last=b"")
+
+    _add_stored_routes(router, store)
+    return router
+
+
+def _add_stored_routes(router: APIRouter, store: ResponseStore) -> None:
+    @router.get("/v1/responses/{response_id}")
+    async def retrieve_response(response_id: str, request: Request) -> Response:
+        """A stored response."""
+        stored = store.get(key_hash(request), response_id)
+        return Response(stored.body, media_type="application/json")
+
+    @router.get("/v1/responses/{response_id}/input_items")
+    async def list_input_items(response_id: str, request: Request) -> Response:
+        """What a stored response answered, newest first."""
+        items = store.get(key_hash(request), response_id).items
+        if request.query_params.get("order", "desc") == "desc":
+            items = items[::-1]
+        return JSONResponse(
+            {
+                "object": "list",
+                "data": items,
+                "first_id": items[0]["id"],
+                "last_id": items[-1]["id"],
+                "has_more": False,
+            }
+        )
+
+    @router.delete("/v1/responses/{response_id}")
+    async def delete_response(response_id: str, request: Request) -> Response:
+        """Forget a stored response."""
+        store.delete(key_hash(request), response_id)
+        return JSONResponse({"id": response_id, "object": "response", "deleted": True})
+
+
+def _stored(
+    body: ResponsesRequest, messages: list[dict[str, Any]], response: dict[str, Any], text: str
+) -> StoredResponse:
+    data = msgspec.json.encode(response)
+    conversation = (*messages, {"role": "assistant", "content": text})
+    items = tuple(_input_items(body, response["id"]))
+    num_bytes = len(data) + len(msgspec.json.encode([conversation, items]))
+    return StoredResponse(data, conversation, items, num_bytes)
+
+
+def _input_items(body: ResponsesRequest, response_id: str) -> list[dict[str, Any]]:
+    """The input as items with ids, as the API lists them."""
+    given = body.input
+    if isinstance(given, str):
+        given = [{"role": "user", "content": given}]
+    items = []
+    for i, item in enumerate(given):
+        item = {"type": "message", "id": f"item-{response_id}-{i}", **item}
+        if item["type"] == "message":
+            kind = "output_text" if item["role"] == "assistant" else "input_text"
+            if isinstance(item["content"], str):
+                item["content"] = [{"type": kind, "text": item["content"]}]
+            item.setdefault("status", "completed")
+        items.append(item)
+    return items
