@@ -5,14 +5,12 @@ from starlette.requests import Request
 
 from octavo.config import ServerConfig
 from octavo.server.openai.cache_salt import cache_salt_of
-from octavo.server.openai.requests import CompletionRequest
 
 
 def salt(key: str | None, given: str | None, *, by_key: bool) -> str:
     headers = [] if key is None else [(b"authorization", f"Bearer {key}".encode())]
     request = Request({"type": "http", "headers": headers})
-    body = CompletionRequest(prompt="x", cache_salt=given)
-    return cache_salt_of(body, request, ServerConfig(salt_cache_by_api_key=by_key))
+    return cache_salt_of(given, request, ServerConfig(salt_cache_by_api_key=by_key))
 
 
 def test_without_the_option_only_the_body_counts() -> None:

@@ -1,6 +1,5 @@
 """`octavo serve`: the OpenAI API over HTTP."""
 
-import http.client
 import json
 import logging
 import os
@@ -9,7 +8,6 @@ import sys
 import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
-from urllib.parse import urlsplit
 
 import typer
 
@@ -18,14 +16,14 @@ from octavo.cli.memory_text import counted, memory_lines, size
 from octavo.cli.pull import MODEL_HELP, with_fetched_model
 from octavo.cli.request_flags import refuses_sampling_flags
 from octavo.cli.vllm_flags import accepts_vllm_flags
-from octavo.config import DEFAULT_MODEL
-from octavo.errors import ConfigError
+from octavo.config import DEFAULT_MODEL, ServerConfig
+from octavo.errors import ConfigError, TemplateError
 from octavo.evaluation.processes import descendants, process_use
 
 if TYPE_CHECKING:
     from octavo.engine.messages import Ready
+    from octavo.text.assets import TextAssets
 
-ASK_TIMEOUT_S = 10.0
 MAX_TOKENS = 64
 """Of the answers to what the greeting suggests."""
 
@@ -54,7 +52,7 @@ def serve(
     exit_code = serve_http(
         engine,
         server,
-        on_ready=lambda url, ready: _announce(url, ready, server.served_model_names[0]),
+        on_ready=lambda url, ready, assets: _announce(url, ready, assets, server),
     )
     raise typer.Exit(exit_code)
 
@@ -65,25 +63,27 @@ def _choose(argument: str | None, flag: str | None) -> str:
     return argument or flag or DEFAULT_MODEL
 
 
-def _announce(url: str, ready: "Ready", name: str) -> None:
-    """Say what is served and how to ask it, from a thread: the server answers some of its questions."""
-    threading.Thread(target=lambda: typer.echo(_greeting(url, ready, name))).start()
+def _announce(url: str, ready: "Ready", assets: "TextAssets", server: ServerConfig) -> None:
+    """Say what is served and how to ask it, from a thread: the first clients do not wait for it."""
+    threading.Thread(target=lambda: typer.echo(_greeting(url, ready, assets, server))).start()
 
 
-def _greeting(url: str, ready: "Ready", name: str) -> str:
+def _greeting(url: str, ready: "Ready", assets: "TextAssets", server: ServerConfig) -> str:
     """What is served, and two ways to ask it, ready to paste."""
-    is_chat = True
+    name = server.served_model_names[0]
     ask: dict[str, Any] = {"messages": [{"role": "user", "content": "Hello!"}]}
-    num_tokens = count_tokens(url, ask)
+    num_tokens = num_chat_tokens(assets, ask["messages"])
+    is_chat = num_tokens is not None
     if num_tokens is None:
-        is_chat = False
         ask = {"prompt": "Once upon a time"}
-        num_tokens = count_tokens(url, ask) or 0
+        num_tokens = len(assets.tokenizer.encode(ask["prompt"]))
     room = max(1, ready.max_model_len - num_tokens)
     served = what_is_served(url, ready, name)
     in_use = memory_in_use()
     if in_use is not None:
         served.append(f"  {size(in_use)} in use now by all processes")
+    if server.api_keys:
+        return "\n".join([*served, "  every route but /health asks for an API key"])
     lines = (*served, "", *ways_to_ask(url, name, ask, is_chat, room))
     return "\n".join(lines)
 
@@ -125,21 +125,15 @@ def ways_to_ask(url: str, name: str, ask: dict[str, Any], is_chat: bool, room: i
     ]
 
 
-def count_tokens(url: str, prompt: dict[str, Any]) -> int | None:
-    """Tokens of a prompt or conversation, from /tokenize; None if the model cannot take it: it has no chat template."""
-    address = urlsplit(url)
-    connection = http.client.HTTPConnection(
-        address.hostname or "", address.port, timeout=ASK_TIMEOUT_S
-    )
+def num_chat_tokens(assets: "TextAssets", messages: list[dict[str, Any]]) -> int | None:
+    """Tokens of a conversation; None if the model cannot take it: it has no chat template, or one that refuses it."""
+    if assets.chat_template is None:
+        return None
     try:
-        headers = {"Content-Type": "application/json"}
-        connection.request("POST", "/tokenize", json.dumps(prompt), headers)
-        response = connection.getresponse()
-        if response.status != http.client.OK:
-            return None
-        return int(json.load(response)["count"])
-    finally:
-        connection.close()
+        text = assets.chat_template.render(messages)
+    except TemplateError:
+        return None
+    return len(assets.tokenizer.encode(text, add_special_tokens=False))
 
 
 def memory_in_use() -> int | None:

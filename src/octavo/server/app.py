@@ -1,15 +1,25 @@
 """The ASGI application, put together. It has no globals: two applications in one process do not meet."""
 
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
+from pydantic import BaseModel
 from starlette.middleware.cors import CORSMiddleware
 
 from octavo.config import SchedulingPolicy, ServerConfig
 from octavo.engine.client import EngineClient
+from octavo.server.api_keys import ApiKeys
 from octavo.server.health import health_routes, octavo_version
-from octavo.server.http_errors import install_error_handlers
+from octavo.server.http_errors import ErrorShape, install_error_handlers
+from octavo.server.kserve.errors import KSERVE_ERRORS
+from octavo.server.kserve.generate import triton_generate_routes
+from octavo.server.kserve.infer import infer_routes
+from octavo.server.kserve.metadata import metadata_routes
+from octavo.server.kserve.repository import repository_routes
+from octavo.server.kserve.requests import InferRequest, TritonGenerateRequest
+from octavo.server.kserve.statistics import statistics_routes
 from octavo.server.openai.chat import chat_routes
 from octavo.server.openai.completions import completion_routes
 from octavo.server.openai.fields import IGNORED_FIELDS_HEADER
@@ -22,10 +32,47 @@ from octavo.server.openai.requests import (
     TokenizeCompletionRequest,
 )
 from octavo.server.openapi import describe
+from octavo.server.paths import ErrorShapes, RootPath
 from octavo.server.request_ids import HEADER, RequestIds
 from octavo.server.serving import Serving
+from octavo.server.tgi.errors import TGI_ERRORS
+from octavo.server.tgi.generate import generate_routes
+from octavo.server.tgi.info import info_routes
+from octavo.server.tgi.requests import GenerateRequest
+from octavo.server.tgi.tokens import chat_tokenize_routes
 from octavo.server.tokenize import tokenize_routes
 from octavo.text.assets import TextAssets
+
+_ROUTES: tuple[Callable[[Serving], APIRouter], ...] = (
+    health_routes,
+    model_routes,
+    completion_routes,
+    chat_routes,
+    tokenize_routes,
+    generate_routes,
+    chat_tokenize_routes,
+    info_routes,
+    statistics_routes,
+    metadata_routes,
+    infer_routes,
+    triton_generate_routes,
+    repository_routes,
+)
+_BODIES: tuple[type[BaseModel], ...] = (
+    CompletionRequest,
+    ChatRequest,
+    TokenizeCompletionRequest,
+    TokenizeChatRequest,
+    DetokenizeRequest,
+    GenerateRequest,
+    InferRequest,
+    TritonGenerateRequest,
+)
+_ERROR_SHAPES: Mapping[str, ErrorShape] = {
+    **dict.fromkeys(("generate", "generate_stream", "info", "chat_tokenize"), TGI_ERRORS),
+    "v2": KSERVE_ERRORS,
+}
+"""By the first part of the path; else OpenAI's."""
 
 
 def build_app(
@@ -47,31 +94,35 @@ def build_app(
         yield
         serving.close()
 
+    docs: dict[str, Any] = (
+        {"docs_url": None, "redoc_url": None, "openapi_url": None} if config.disable_docs else {}
+    )
     app = FastAPI(
-        title="Octavo", version=octavo_version(), lifespan=lifespan, redirect_slashes=False
+        title="Octavo", version=octavo_version(), lifespan=lifespan, redirect_slashes=False, **docs
     )
     app.state.serving = serving
     install_error_handlers(app)
-    for routes in (health_routes, model_routes, completion_routes, chat_routes, tokenize_routes):
+    for routes in _ROUTES:
         app.include_router(routes(serving))
+    _add_middleware(app, config)
+    describe(app, octavo_version(), _BODIES)
+    return app
+
+
+def _add_middleware(app: FastAPI, config: ServerConfig) -> None:
+    """From the inside out: what is added last sees a request first."""
+    if config.api_keys:
+        app.add_middleware(ApiKeys, keys=config.api_keys)
     if config.allowed_origins:
         app.add_middleware(
             CORSMiddleware,
             allow_origins=list(config.allowed_origins),
-            allow_methods=["*"],
-            allow_headers=["*"],
+            allow_methods=list(config.allowed_methods),
+            allow_headers=list(config.allowed_headers),
+            allow_credentials=config.allow_credentials,
             expose_headers=[HEADER, IGNORED_FIELDS_HEADER],
         )
+    app.add_middleware(ErrorShapes, shapes=_ERROR_SHAPES)
+    if config.root_path:
+        app.add_middleware(RootPath, prefix=config.root_path)
     app.add_middleware(RequestIds)
-    describe(
-        app,
-        octavo_version(),
-        [
-            CompletionRequest,
-            ChatRequest,
-            TokenizeCompletionRequest,
-            TokenizeChatRequest,
-            DetokenizeRequest,
-        ],
-    )
-    return app

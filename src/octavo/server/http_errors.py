@@ -1,7 +1,8 @@
-"""Errors as HTTP: `octavo.errors` becomes a status and a body of OpenAI's shape. Nothing else decides a status."""
+"""Errors as HTTP: `octavo.errors` becomes a status and a body. Each family of APIs has a shape for them; OpenAI's is here."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, MutableMapping
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
@@ -20,6 +21,7 @@ _MAX_MESSAGE_LEN = 2000
 
 _TYPES = {
     400: "BadRequestError",
+    401: "UnauthorizedError",
     404: "NotFoundError",
     405: "MethodNotAllowedError",
     408: "RequestTimeoutError",
@@ -69,11 +71,9 @@ def error_object(error: Exception) -> dict[str, Any]:
         param = error.param
     elif isinstance(error, UserError):
         param = error.parameter
-    # What is not one of ours may hold paths or data: its text goes to the log, not to the client.
-    message = str(error) if isinstance(error, OctavoError) else "Internal server error"
     return {
         "error": {
-            "message": _shorten(message),
+            "message": message_of(error),
             "type": _TYPES.get(status, "Error"),
             "param": None if param is None else _shorten(param),
             "code": status,
@@ -81,16 +81,45 @@ def error_object(error: Exception) -> dict[str, Any]:
     }
 
 
-def error_response(error: Exception) -> Response:
+def message_of(error: Exception) -> str:
+    """What the client may read. What is not one of ours may hold paths or data: its text goes to the log only."""
+    return _shorten(str(error) if isinstance(error, OctavoError) else "Internal server error")
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorShape:
+    """How a family of APIs says that something failed."""
+
+    status: Callable[[Exception], int]
+    body: Callable[[Exception], dict[str, Any]]
+    """Also of an event inside a stream."""
+
+
+OPENAI_ERRORS = ErrorShape(status_of, error_object)
+_STATE = "error_shape"
+
+
+def use_error_shape(scope: MutableMapping[str, Any], shape: ErrorShape) -> None:
+    """From here on errors of this request have this shape."""
+    scope.setdefault("state", {})[_STATE] = shape
+
+
+def error_shape_of(scope: Mapping[str, Any]) -> ErrorShape:
+    """The shape that errors of this request have."""
+    shape: ErrorShape = scope.get("state", {}).get(_STATE, OPENAI_ERRORS)
+    return shape
+
+
+def error_response(error: Exception, shape: ErrorShape = OPENAI_ERRORS) -> Response:
     """The whole answer for `error`."""
-    status = status_of(error)
+    status = shape.status(error)
     headers: dict[str, str] = {}
     extra: dict[str, Any] = {}
     if isinstance(error, HttpError):
         headers, extra = error.headers, error.extra
     elif isinstance(error, QueueFullError):
         headers = {"retry-after": "1"}
-    body = msgspec.json.encode({**error_object(error), **extra})
+    body = msgspec.json.encode({**shape.body(error), **extra})
     return Response(body, status, headers, media_type="application/json")
 
 
@@ -105,23 +134,25 @@ def raw_response(error: HttpError) -> bytes:
 
 
 def install_error_handlers(app: FastAPI) -> None:
-    """Make every error of `app`, its own or the framework's, an answer of that one shape."""
+    """Make every error of `app`, its own or the framework's, an answer of the shape that the request uses."""
 
-    async def known(_: Request, error: Exception) -> Response:
+    async def known(request: Request, error: Exception) -> Response:
         if status_of(error) == 500:
             _LOGGER.error("request failed: %s", error)
-        return error_response(error)
+        return error_response(error, error_shape_of(request.scope))
 
     async def framework(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         message = f"{error.detail}: {request.method} {request.url.path}"
-        return error_response(HttpError(error.status_code, message, headers=error.headers))
+        known_error = HttpError(error.status_code, message, headers=error.headers)
+        return error_response(known_error, error_shape_of(request.scope))
 
     async def gone(_: Request, __: Exception) -> Response:
         return Response(status_code=499)  # nobody reads it; the log of a proxy may
 
-    async def unexpected(_: Request, error: Exception) -> Response:
-        return error_response(error)  # the server logs the traceback
+    async def unexpected(request: Request, error: Exception) -> Response:
+        # The server logs the traceback.
+        return error_response(error, error_shape_of(request.scope))
 
     app.add_exception_handler(OctavoError, known)
     app.add_exception_handler(HTTPException, framework)

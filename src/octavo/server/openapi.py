@@ -1,5 +1,6 @@
 """The OpenAPI description. Bodies are parsed by `json_body` and `openai.fields`, so their schemas are added by hand."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from fastapi import FastAPI
@@ -17,7 +18,7 @@ def json_body(*models: type[BaseModel]) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
-def describe(app: FastAPI, version: str, models: list[type[BaseModel]]) -> None:
+def describe(app: FastAPI, version: str, models: Sequence[type[BaseModel]]) -> None:
     """Make `app.openapi()` include the schemas of `models`."""
 
     def openapi() -> dict[str, Any]:

@@ -11,6 +11,7 @@ import gc
 import logging
 import signal
 import socket
+import ssl
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -21,14 +22,17 @@ from octavo.checkpoints.locate import locate
 from octavo.config import EngineConfig, ServerConfig
 from octavo.engine.process import MODULE, EngineProcess, start_engine_process
 from octavo.errors import ConfigError
+from octavo.server.api_key_file import all_api_keys
 from octavo.server.open_files import allow_open_files, open_standard_streams
+from octavo.server.tls import tls_context
 
 if TYPE_CHECKING:
     import uvicorn
 
     from octavo.engine.client import EngineClient
     from octavo.engine.messages import Ready
-    from octavo.server.serving import Serving
+    from octavo.server.serving import ServedModel, Serving
+    from octavo.text.assets import TextAssets
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -50,11 +54,12 @@ def serve(
     server: ServerConfig,
     *,
     engine_module: str = MODULE,
-    on_ready: "Callable[[str, Ready], None] | None" = None,
+    on_ready: "Callable[[str, Ready, TextAssets], None] | None" = None,
 ) -> int:
     """Serve until SIGTERM or SIGINT, and return the exit code: 0 after a drain, 1 if the engine failed.
 
-    `on_ready` is called once with the server's URL. Must run in the main thread.
+    `on_ready` is called once with the server's URL, what the engine said of the model, and its text side. Must run in
+    the main thread.
     Raises ConfigError for settings that do not fit together, the machine or the model, and for an address that cannot be
     used; CheckpointError or DownloadError if there is no such model; EngineDeadError if the engine ended while loading.
     """
@@ -64,17 +69,18 @@ def serve(
     listener = bind(server)
     names = server.served_model_names or (engine.model.model,)
     _check_names(names)
+    server = replace(server, served_model_names=names, api_keys=all_api_keys(server))
+    tls = tls_context(server)
     path = locate(engine.model.model, revision=engine.model.revision)
     engine = replace(engine, model=replace(engine.model, model=str(path)))
-    server = replace(server, served_model_names=names)
     for number in _SIGNALS:
         signal.signal(number, _exit_before_loop)
     process = start_engine_process(engine, module=engine_module)
     try:
         import uvloop  # here, so that it loads beside the engine
 
-        url = url_of(listener)
-        return uvloop.run(_serve(engine, server, process, listener, url, on_ready))
+        url = url_of(listener, is_encrypted=tls is not None)
+        return uvloop.run(_serve(engine, server, process, listener, url, tls, on_ready))
     finally:
         process.kill()
         listener.close()
@@ -104,10 +110,11 @@ def bind(server: ServerConfig) -> socket.socket:
     return listener
 
 
-def url_of(listener: socket.socket) -> str:
+def url_of(listener: socket.socket, *, is_encrypted: bool) -> str:
     """Where clients find a listening socket."""
     host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    scheme = "https" if is_encrypted else "http"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 def _exit_before_loop(_number: int, _frame: FrameType | None) -> NoReturn:
@@ -120,7 +127,8 @@ async def _serve(
     process: EngineProcess,
     listener: socket.socket,
     url: str,
-    on_ready: "Callable[[str, Ready], None] | None",
+    tls: ssl.SSLContext | None,
+    on_ready: "Callable[[str, Ready, TextAssets], None] | None",
 ) -> int:
     from octavo.engine.client import EngineClient
     from octavo.server.app import build_app
@@ -132,12 +140,14 @@ async def _serve(
     load_assets = functools.partial(load_text_assets, engine.model, server.chat_template)
     app = build_app(client, load_assets, server, policy=engine.scheduler.policy)
     serving: Serving = app.state.serving
-    http = _http_server(app, serving)
+    http = _http_server(app, serving, tls)
     listening = asyncio.ensure_future(http.serve(sockets=[listener]))
     reporting = asyncio.ensure_future(log_stats(client))
     supervisor = _Supervisor(client, serving, process)
     try:
-        return await supervisor.run(lambda ready: on_ready(url, ready) if on_ready else None)
+        return await supervisor.run(
+            lambda model: on_ready(url, model.ready, model.assets) if on_ready else None
+        )
     finally:
         reporting.cancel()
         await client.close()  # first: it ends what is still open, and the server waits for that
@@ -156,12 +166,11 @@ class _Supervisor:
         for number in _SIGNALS:
             asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
 
-    async def run(self, on_ready: "Callable[[Ready], None]") -> int:
+    async def run(self, on_ready: "Callable[[ServedModel], None]") -> int:
         """The exit code, once it is known. Raises what stopped the model from loading."""
         if not await self._load():
             return 0
-        assert self._client.ready is not None
-        on_ready(self._client.ready)
+        on_ready(self._serving.model())
         gc.collect()
         gc.freeze()  # what loading made lives to the end: the collector need not walk it again
         gc.enable()
@@ -217,7 +226,7 @@ class _Supervisor:
         return 0
 
 
-def _http_server(app: object, serving: "Serving") -> "uvicorn.Server":
+def _http_server(app: object, serving: "Serving", tls: ssl.SSLContext | None) -> "uvicorn.Server":
     import uvicorn
 
     from octavo.server.connection import ClientLimit, connection_with
@@ -242,5 +251,6 @@ def _http_server(app: object, serving: "Serving") -> "uvicorn.Server":
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=int(FLUSH_TIMEOUT_S),
+        ssl_context_factory=None if tls is None else lambda _config, _default: tls,
     )
     return Server(config)

@@ -78,6 +78,7 @@ class Serving:
         self.num_open = 0
         """Requests for generation that have been accepted and not yet answered."""
         self.is_draining = False
+        self.num_text_threads = _TEXT_THREADS
         self._load_assets = assets if callable(assets) else None
         self._assets = None if callable(assets) else assets
         self._threads = ThreadPoolExecutor(_TEXT_THREADS, thread_name_prefix="octavo-text")

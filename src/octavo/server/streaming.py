@@ -10,7 +10,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from octavo.errors import OctavoError
 from octavo.server.disconnect import Client, run_while_connected
-from octavo.server.http_errors import error_object
+from octavo.server.http_errors import OPENAI_ERRORS, ErrorShape, error_shape_of
 
 DONE = b"data: [DONE]\n\n"
 _LARGE_FRAME_BYTES = 16 * 1024
@@ -27,20 +27,31 @@ class EventStream(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, frames: AsyncGenerator[bytes, None], headers: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        frames: AsyncGenerator[bytes, None],
+        headers: Mapping[str, str],
+        *,
+        last: bytes = DONE,
+    ) -> None:
+        """`last` ends the stream, whether it went well or not."""
         self._frames = frames
+        self._last = last
         self.status_code = 200
         self.background = None
         self.init_headers({**headers, "cache-control": "no-cache", "x-accel-buffering": "no"})
 
-    async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        shape = error_shape_of(scope)
         async with contextlib.aclosing(self._frames):
             try:
-                await run_while_connected(lambda client: self._send_all(client, send), receive)
+                await run_while_connected(
+                    lambda client: self._send_all(client, send, shape), receive
+                )
             except ClientDisconnect:
                 return  # nobody is left to be told
 
-    async def _send_all(self, client: Client, send: Send) -> None:
+    async def _send_all(self, client: Client, send: Send, shape: ErrorShape) -> None:
         started = False
         try:
             async for frame in self._frames:
@@ -57,11 +68,12 @@ class EventStream(Response):
         except Exception as error:
             if not started:
                 raise
-            await send(_body(error_event(error) + DONE))
+            await send(_body(error_event(error, shape) + self._last))
             if not isinstance(error, OctavoError):
                 raise  # our own mistake: the server logs it and closes the connection
         else:
-            await send(_body(DONE))
+            if self._last:
+                await send(_body(self._last))
         await send(_body(b"", more=False))
 
     def _start(self) -> Message:
@@ -72,9 +84,9 @@ class EventStream(Response):
         }
 
 
-def error_event(error: Exception) -> bytes:
+def error_event(error: Exception, shape: ErrorShape = OPENAI_ERRORS) -> bytes:
     """The frame that says that a stream has failed."""
-    return b"data: " + msgspec.json.encode(error_object(error)) + b"\n\n"
+    return b"data: " + msgspec.json.encode(shape.body(error)) + b"\n\n"
 
 
 def _body(data: bytes, *, more: bool = True) -> Message:

@@ -5,16 +5,16 @@ from hashlib import blake2b
 from fastapi import Request
 
 from octavo.config import ServerConfig
-from octavo.server.openai.requests import GenerationBody
+from octavo.server.api_keys import api_key_of
 
 
-def cache_salt_of(body: GenerationBody, http_request: Request, config: ServerConfig) -> str:
+def cache_salt_of(given: str | None, http_request: Request, config: ServerConfig) -> str:
     """Requests share only if this is equal: the body's `cache_salt`, and with `salt_cache_by_api_key` the API key.
 
     The key itself goes no further than here. Requests without one form a group of their own.
     """
-    salt = body.cache_salt or ""
+    salt = given or ""
     if not config.salt_cache_by_api_key:
         return salt
-    key = http_request.headers.get("authorization", "").encode("utf-8", "surrogatepass")
+    key = api_key_of(http_request.headers).encode("utf-8", "surrogatepass")
     return f"{blake2b(key, digest_size=32).hexdigest()} {salt}"

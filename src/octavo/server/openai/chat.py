@@ -50,7 +50,7 @@ def chat_routes(serving: Serving) -> APIRouter:
                 params,
                 [prompt.token_ids],
                 default_max_tokens=None,
-                cache_salt=cache_salt_of(body, request, serving.config),
+                cache_salt=cache_salt_of(body.cache_salt, request, serving.config),
                 arrived=arrived,
             ),
             body=body,

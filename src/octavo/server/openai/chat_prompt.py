@@ -21,6 +21,7 @@ _RESERVED_KWARGS = frozenset({"bos_token", "eos_token", "chat_template", "tokeni
 class ChatPrompt:
     """A rendered conversation."""
 
+    text: str
     token_ids: list[int]
     messages: list[dict[str, Any]]
     ignored_fields: list[str]
@@ -45,7 +46,7 @@ async def chat_prompt(
     continues = bool(body.continue_final_message)
     begins = not continues if body.add_generation_prompt is None else body.add_generation_prompt
 
-    def render() -> list[int]:
+    def render() -> tuple[str, list[int]]:
         text = _template(assets, body, serving.config).render(
             messages,
             add_generation_prompt=begins,
@@ -55,12 +56,13 @@ async def chat_prompt(
             kwargs=kwargs,
         )
         check_text_len(text, max_model_len)
-        return assets.tokenizer.encode(text, add_special_tokens=add_special_tokens)
+        return text, assets.tokenizer.encode(text, add_special_tokens=add_special_tokens)
 
     size = text_size(
         [messages, body.tools, body.documents, kwargs, body.chat_template], INLINE_CHARS
     )
-    return ChatPrompt(await serving.off_loop(size, render), messages, ignored)
+    text, token_ids = await serving.off_loop(size, render)
+    return ChatPrompt(text, token_ids, messages, ignored)
 
 
 def _template(assets: TextAssets, body: TemplateBody, config: ServerConfig) -> ChatTemplate:

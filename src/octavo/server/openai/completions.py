@@ -33,7 +33,7 @@ def completion_routes(serving: Serving) -> APIRouter:
         )
         model.check_name(body.model)
         serving.log_ignored(ignored)
-        salt = cache_salt_of(body, request, serving.config)
+        salt = cache_salt_of(body.cache_salt, request, serving.config)
         prepared = await _prepare(serving, model, body, salt, arrived)
         exchange = Exchange(
             serving=serving,

@@ -119,17 +119,7 @@ def generation_request(
 
     Raises InvalidParameterError, PromptError, ContextLengthError.
     """
-    ready = model.ready
-    params.verify(vocab_size=ready.vocab_size, max_logprobs=ready.max_logprobs)
-    params = with_bad_words(params, model.assets.tokenizer)
-    check_listed_ids(params, len(token_ids))
-    prompts = _fitted(params, token_ids, ready.max_model_len, default_max_tokens)
-    check_logprobs(
-        params,
-        sum(map(len, token_ids)),
-        params.n * sum(prompt.params.max_tokens or 0 for prompt in prompts),
-        ready.vocab_size,
-    )
+    prompts = checked_prompts(model, params, token_ids, default_max_tokens=default_max_tokens)
     priority = body.priority or 0
     if priority and serving.policy is not SchedulingPolicy.PRIORITY:
         raise InvalidParameterError(
@@ -149,6 +139,28 @@ def generation_request(
         beams=beam_search_params(body, longest),
         arrived=arrived,
     )
+
+
+def checked_prompts(
+    model: ServedModel,
+    params: SamplingParams,
+    token_ids: Sequence[list[int]],
+    *,
+    default_max_tokens: int | None,
+) -> list[Prompt]:
+    """The prompts, ready to submit. Raises InvalidParameterError, PromptError, ContextLengthError."""
+    ready = model.ready
+    params.verify(vocab_size=ready.vocab_size, max_logprobs=ready.max_logprobs)
+    params = with_bad_words(params, model.assets.tokenizer)
+    check_listed_ids(params, len(token_ids))
+    prompts = _fitted(params, token_ids, ready.max_model_len, default_max_tokens)
+    check_logprobs(
+        params,
+        sum(map(len, token_ids)),
+        params.n * sum(prompt.params.max_tokens or 0 for prompt in prompts),
+        ready.vocab_size,
+    )
+    return prompts
 
 
 def _fitted(
