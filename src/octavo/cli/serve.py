@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from octavo.cli.config_file import config_text, read_config
 from octavo.cli.flags import Group, Settings, takes_flags
 from octavo.cli.memory_text import counted, memory_lines, size
 from octavo.cli.pull import MODEL_HELP, with_fetched_model
@@ -32,11 +33,26 @@ MAX_TOKENS = 64
 @accepts_vllm_flags
 @takes_flags(Group.MODEL, Group.MEMORY, Group.SERVER)
 def serve(
+    context: typer.Context,
     model: Annotated[str | None, typer.Argument(metavar="MODEL", help=MODEL_HELP)] = None,
     *,
     model_flag: Annotated[
         str | None, typer.Option("--model", metavar="MODEL", help="The same as the argument.")
     ] = None,
+    _config: Annotated[
+        str | None,
+        typer.Option(
+            "--config",
+            metavar="FILE",
+            is_eager=True,
+            callback=read_config,
+            help="YAML file of flags by their names, as in `max-num-seqs: 64`; the command line wins.",
+        ),
+    ] = None,
+    print_config: Annotated[
+        bool,
+        typer.Option("--print-config", help="Print all settings as such a file, and end."),
+    ] = False,
     settings: Settings,
 ) -> None:
     """Serve a model on 127.0.0.1:8000, or where --host and --port say. SIGTERM and Ctrl-C let requests finish."""
@@ -45,8 +61,11 @@ def serve(
 
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", force=True)
     logging.getLogger("octavo").setLevel(logging.INFO)
-    name = _choose(model, model_flag)
-    engine, server = settings.engine(name), settings.server()
+    name = _choose(context, model, model_flag)
+    engine, server = settings.engine(name), with_api_key_of_vllm(settings.server())
+    if print_config:
+        typer.echo(config_text(context, name), nl=False)
+        raise typer.Exit
     engine = with_fetched_model(engine)
     server = replace(server, served_model_names=server.served_model_names or (name,))
     exit_code = serve_http(
@@ -57,7 +76,18 @@ def serve(
     raise typer.Exit(exit_code)
 
 
-def _choose(argument: str | None, flag: str | None) -> str:
+def with_api_key_of_vllm(server: ServerConfig) -> ServerConfig:
+    """With the key of vLLM's environment variable, if no flag gives one: whoever set it counts on a closed server."""
+    key = os.environ.get("VLLM_API_KEY")
+    if not key or server.api_keys or server.api_key_file is not None:
+        return server
+    return replace(server, api_keys=(key,))
+
+
+def _choose(context: typer.Context, argument: str | None, flag: str | None) -> str:
+    source = context.get_parameter_source("model_flag")
+    if source is not None and source.name == "DEFAULT_MAP":
+        return argument or flag or DEFAULT_MODEL  # a file names it: the command line wins
     if argument is not None and flag is not None and argument != flag:
         raise ConfigError(f"two models are given: {argument} and --model {flag}")
     return argument or flag or DEFAULT_MODEL

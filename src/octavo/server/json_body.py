@@ -10,6 +10,7 @@ from fastapi import Request
 
 from octavo.errors import InvalidParameterError
 from octavo.server.http_errors import HttpError
+from octavo.server.json_shape import check_shape
 
 MAX_DEPTH = 64
 """Arrays and objects inside one another. JSON Schemas and tool definitions need about 20."""
@@ -121,6 +122,7 @@ def parse_json_object(body: bytes, what: str = "The body") -> dict[str, Any]:
         raise InvalidParameterError(f"{what} is empty; a JSON object was expected")
     if body.startswith(b"\xef\xbb\xbf"):
         raise InvalidParameterError(f"{what} must be UTF-8 without a byte order mark")
+    check_shape(body, what)
     try:
         value = _DECODER.decode(body.decode("utf-8"))
     except UnicodeDecodeError as error:

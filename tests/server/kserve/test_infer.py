@@ -150,7 +150,7 @@ def test_binary_inputs_and_outputs(http: httpx.Client) -> None:
         ({"parameters": {"binary_data_size": 5}}, "must be an integer from 0 to 0"),
         ({"parameters": {"shared_memory_region": "x"}}, "shared memory is not available"),
         ({"name": "image"}, "inputs must have names among text_input, stream"),
-        ({"name": "text_input"}, "datatype must be BYTES"),
+        ({"name": "sampling_parameters"}, "datatype must be BYTES"),
     ],
 )
 def test_wrong_tensors_are_named(http: httpx.Client, broken: dict[str, Any], message: str) -> None:
