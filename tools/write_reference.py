@@ -182,7 +182,7 @@ def metrics_page() -> str:
         [
             "# Metrics\n",
             NOTE,
-            "`GET /metrics`, for Prometheus. Names with `vllm:` are vLLM's. Units are seconds, tokens, blocks, slots (places "
+            "`GET /metrics`, for Prometheus. Names with `vllm:` are vLLM's, those with `tgi_` Text Generation Inference's, those with `nv_` Triton's. Units are seconds, tokens, blocks, slots (places "
             "of one token), bytes, and shares from 0 to 1. Counters end in `_total` in the text format.\n",
             _table(["name", "kind", "meaning"], rows),
         ]

@@ -79,19 +79,24 @@ def test_every_route_but_health_is_closed(client: httpx.Client) -> None:
                 assert "x-request-id" in response.headers
 
 
-@pytest.mark.parametrize(
-    "path",
-    ["//health", "/health/", "/health/..", "/health/../v1/models", "/v1/models/health", "/HEALTH"]
-    + ["/health%2f..%2fv1%2fmodels", "/llm/llm/health", "/health;x", "/llm//health"],
+LIKE_HEALTH = (
+    *("//health", "/health/", "/health/..", "/health/../v1/models", "/v1/models/health", "/HEALTH"),
+    *("/health%2f..%2fv1%2fmodels", "/llm/llm/health", "/health;x", "/llm//health"),
 )
+
+
+@pytest.mark.parametrize("path", LIKE_HEALTH)
 def test_nothing_that_looks_like_health_is_open(guarded: RunningServer, path: str) -> None:
-    host, port = guarded.url.removeprefix("http://").split(":")
-    with socket.create_connection(
-        (host, int(port)), timeout=10
-    ) as raw:  # httpx would tidy the path
-        raw.sendall(f"GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n".encode())
-        status = raw.makefile("rb").readline()
-    assert b" 401 " in status
+    head = f"GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+    assert b" 401 " in first_line(guarded, head)
+
+
+def first_line(server: RunningServer, head: str) -> bytes:
+    """The beginning of the answer to bytes as they are: httpx would tidy them."""
+    host, port = server.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=10) as raw:
+        raw.sendall(head.encode())
+        return raw.makefile("rb").readline()
 
 
 @pytest.mark.parametrize(
@@ -114,7 +119,7 @@ def test_each_key_opens(client: httpx.Client, headers: dict[str, str]) -> None:
     [
         {},
         {"authorization": "Bearer wrong"},
-        {"authorization": "Bearer "},
+        {"authorization": "Bearer"},
         {"authorization": "Bearer first-ke"},
         {"authorization": "Bearer first-key2"},
         {"authorization": "first-key"},
@@ -135,10 +140,10 @@ def test_each_api_says_it_in_its_shape(client: httpx.Client) -> None:
     assert set(client.post("/v2/models/tiny/infer").json()) == {"error"}
 
 
-def test_a_request_without_a_key_is_not_read(client: httpx.Client) -> None:
-    """A body larger than any that is taken, and never sent: the answer comes all the same."""
-    request = client.build_request("POST", "/v1/completions", headers={"content-length": "9" * 12})
-    assert client.send(request, stream=True).status_code == 401
+def test_a_request_without_a_key_is_not_read(guarded: RunningServer) -> None:
+    """A body that is announced and never sent: the answer comes all the same."""
+    head = "POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n"
+    assert b" 401 " in first_line(guarded, head)
 
 
 def test_a_preflight_needs_no_key_and_grants_only_what_is_configured(client: httpx.Client) -> None:

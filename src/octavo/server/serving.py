@@ -28,6 +28,9 @@ _TEXT_THREADS = 2
 INLINE_CHARS = 2048
 """Shorter texts are tokenized on the event loop: a thread costs more than the half millisecond they take."""
 
+PLACEHOLDERS = frozenset({"tgi", "dummy"})
+"""What clients of TGI send for a model: its documentation says `tgi`, huggingface_hub `dummy` where it is given a URL."""
+
 Result = TypeVar("Result")
 
 
@@ -49,7 +52,7 @@ class ServedModel:
 
     def check_name(self, name: str | None) -> None:
         """Raise HttpError 404 unless `name` is served; null means the one model there is."""
-        if name is not None and name not in self.names:
+        if name is not None and name not in self.names and name not in PLACEHOLDERS:
             raise HttpError(
                 404,
                 f"The model `{name[:200]}` does not exist. This server has: {', '.join(self.names)}.",

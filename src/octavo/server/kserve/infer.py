@@ -10,9 +10,9 @@ from starlette.responses import Response
 from octavo.errors import InvalidParameterError
 from octavo.server.disconnect import run_while_connected
 from octavo.server.kserve.answer import TensorAnswer
-from octavo.server.kserve.names import VERSION, served
+from octavo.server.kserve.names import served
 from octavo.server.kserve.requests import HEADER_LENGTH, InferRequest, prepare, read_body
-from octavo.server.kserve.signature import INPUT_OF_NAME, OUTPUTS, Asked
+from octavo.server.kserve.signature import INPUT_OF_NAME, OUTPUTS, VERSION, Asked
 from octavo.server.kserve.tensors import BinaryData, OutputTensor, Value, read_value
 from octavo.server.openai.fields import KnownFields, ignored_header, parse_request
 from octavo.server.openapi import json_body

@@ -6,8 +6,8 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from octavo.server.health import octavo_version
-from octavo.server.kserve.names import VERSION, served
-from octavo.server.kserve.signature import INPUTS, OUTPUTS
+from octavo.server.kserve.names import served
+from octavo.server.kserve.signature import INPUTS, OUTPUTS, VERSION
 from octavo.server.kserve.tensors import TensorSpec
 from octavo.server.serving import Serving
 

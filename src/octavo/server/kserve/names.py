@@ -1,9 +1,8 @@
 """Models and versions in paths. There is one version of each model."""
 
 from octavo.server.http_errors import HttpError
+from octavo.server.kserve.signature import VERSION
 from octavo.server.serving import ServedModel, Serving
-
-VERSION = "1"
 
 
 def served(serving: Serving, name: str, version: str | None = None) -> ServedModel:

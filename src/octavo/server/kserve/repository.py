@@ -7,8 +7,9 @@ from starlette.responses import Response
 
 from octavo.errors import InvalidParameterError, UnsupportedParameterError
 from octavo.server.http_errors import HttpError
-from octavo.server.kserve.names import VERSION, served
+from octavo.server.kserve.names import served
 from octavo.server.kserve.requests import read_body
+from octavo.server.kserve.signature import VERSION
 from octavo.server.serving import Serving
 
 

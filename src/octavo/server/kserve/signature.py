@@ -6,6 +6,8 @@ from typing import Any
 
 from octavo.server.kserve.tensors import TensorSpec
 
+VERSION = "1"
+"""There is one version of each model."""
 _ONE, _ANY = (1,), (-1,)
 INPUTS = (
     TensorSpec("text_input", "BYTES", _ONE),

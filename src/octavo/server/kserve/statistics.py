@@ -4,7 +4,8 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from octavo.server.kserve.names import VERSION, served
+from octavo.server.kserve.names import served
+from octavo.server.kserve.signature import VERSION
 from octavo.server.serving import Serving
 
 _SUCCEEDED, _FAILED, _CANCELLED = ("stop", "length"), ("error",), ("abort",)
