@@ -19,10 +19,14 @@ from octavo.cli.vllm_flags import FOREIGN_FLAGS
 from octavo.core import sampling_params, vllm_options
 from octavo.engine.client import EngineClient
 from octavo.offline import arguments
+from octavo.server import json_shape
 from octavo.server.app import build_app
+from octavo.server.kserve.parameters import PARAMETER_FIELDS
+from octavo.server.kserve.parameters import GenerateParameters as TritonParameters
 from octavo.server.openai import limits
 from octavo.server.openai.known_fields import CHAT_FIELDS, COMPLETION_FIELDS
 from octavo.server.openai.requests import ChatRequest, CompletionRequest
+from octavo.server.tgi.requests import GenerateParameters as TgiParameters
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
 MEASURING = ("octavo bench", "octavo eval", "octavo plan", "octavo simulate")
@@ -147,18 +151,25 @@ def http_page() -> str:
         "What a single request may ask for; more is refused with 400. The size of the body, the number of prompts and "
         "`logprobs` of a token have limits that flags set: see [the command line](cli.md).\n",
         _table(
-            ["at most", "of what"], [[f"{value:,}", text] for value, text in _constants(limits)]
+            ["at most", "of what"],
+            [
+                [f"{value:,}", text]
+                for module in (limits, json_shape)
+                for value, text in _constants(module)
+            ],
         ),
     ]
     for path, model, known in (
         ("/v1/completions", CompletionRequest, COMPLETION_FIELDS),
         ("/v1/chat/completions", ChatRequest, CHAT_FIELDS),
+        ("/generate, its parameters", TgiParameters, TgiParameters.known),
+        ("/v2/models/{name}/generate, its parameters", TritonParameters, PARAMETER_FIELDS),
     ):
         refused = [[f"`{name}`", known.refused[name].reason] for name in sorted(known.refused)]
         parts += [
             f"## POST {path}\n",
             f"Honoured: {_code(model.model_fields)}.\n",
-            f"Accepted, because they cannot change the answer: {_code(sorted(known.no_effect))}.\n",
+            f"Accepted, because they cannot change the answer: {_code(sorted(known.no_effect)) or 'none'}.\n",
             "Refused with 400 unless they say what is done anyway:\n",
             _table(["field", "because"], refused),
         ]
