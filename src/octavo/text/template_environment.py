@@ -75,7 +75,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
             )
         return tree
 
-    def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
+    def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
         """A call, counted: macros may call each other without a loop."""
         assert isinstance(context, _CountingContext)
         context.count(CALL_STEPS)
