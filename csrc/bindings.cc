@@ -190,6 +190,8 @@ void bind_plan(nb::module_& m) {
       .def("run", &run, "tokens"_a, "sequences"_a, "tables"_a, "copies"_a, "rows"_a, "draws"_a,
            "ids"_a, "bias_values"_a, "out_tokens"_a, "out_logprobs"_a, "out_top_ids"_a,
            "out_top_logprobs"_a, "logits"_a.none())
+      .def("grow_pool", &Plan::grow_pool, nb::call_guard<nb::gil_scoped_release>(),
+           "Prepares memory for blocks to come; whether more is to be done.")
       .def("set_profiling", &Plan::set_profiling, "on"_a)
       .def("profile", &Plan::profile, "Seconds by op since profiling was turned on.")
       .def_prop_ro("weight_bytes", &Plan::weight_bytes)
@@ -222,7 +224,8 @@ NB_MODULE(_C, m) {
         "Bytes per second that all threads together read from memory; median of five passes.");
   m.def("barrier_latency", &barrier_latency, "num_threads"_a,
         nb::call_guard<nb::gil_scoped_release>(),
-        "Seconds that one barrier of all threads takes; the median of many rounds.");
+        "Seconds that one barrier of all threads takes; the median of many rounds, in the best of "
+        "several pools.");
   m.def(
       "operation_rate",
       [](ActFormat format, int num_threads) {

@@ -2,17 +2,17 @@
 
 namespace octavo {
 
-void KvFeed::start(const StepInput& input, const KvLayer& layer, int thread, int num_threads) {
-  input_ = input.num_tokens < kMinTokens ? nullptr : &input;
+void KvFeed::start(const StepInput& input, std::span<const AttentionPiece> share,
+                   const KvLayer& layer) {
+  share_ = input.num_tokens < kMinTokens ? std::span<const AttentionPiece>() : share;
+  input_ = &input;
   layer_ = layer;
-  stride_ = num_threads;
-  sequence_ = thread;
   block_ = 0;
   next_ = end_ = nullptr;
 }
 
 Prefetch KvFeed::take(int64_t num_lines) {
-  if (input_ == nullptr || (next_ == end_ && !next_block())) return {};
+  if (next_ == end_ && !next_block()) return {};
   const int64_t left = (end_ - next_) / kLine;
   const Prefetch p{next_, num_lines < left ? num_lines : left};
   next_ += p.num_lines * kLine;
@@ -20,16 +20,17 @@ Prefetch KvFeed::take(int64_t num_lines) {
 }
 
 bool KvFeed::next_block() {
-  for (; sequence_ < input_->num_sequences; sequence_ += stride_, block_ = 0) {
-    const SequenceStep& seq = input_->sequences[sequence_];
-    if (block_ < seq.first_position / layer_.block_size) {
-      next_ = layer_.base + input_->block_tables[seq.first_block + block_] * layer_.block_stride;
+  for (; !share_.empty(); share_ = share_.subspan(1), block_ = 0) {
+    const AttentionPiece& piece = share_.front();
+    if (!piece.is_first(*input_)) continue;
+    if (block_ < piece.first_position / layer_.block_size) {
+      const int32_t first = input_->sequences[piece.sequence].first_block;
+      next_ = layer_.base + input_->block_tables[first + block_] * layer_.block_stride;
       end_ = next_ + layer_.block_stride;
       ++block_;
       return true;
     }
   }
-  stop();
   return false;
 }
 

@@ -3,15 +3,17 @@
 #define OCTAVO_PLAN_KV_FEED_H_
 
 #include <cstdint>
+#include <span>
 
 #include "kernels/kernel_table.h"
+#include "plan/attention_pieces.h"
 #include "plan/step.h"
 
 namespace octavo {
 
 // With many sequences in a step, GEMMs are bound by arithmetic and attention by memory. So the
-// GEMMs between two attentions fetch the blocks that the next one reads, a few lines at a time: one
-// of several threads takes every n-th sequence, since the cache that the lines end up in is shared.
+// GEMMs between two attentions fetch the blocks that the next one reads, a few lines at a time,
+// each thread those of its own share.
 class KvFeed {
  public:
   // Fewer rows leave the GEMMs themselves bound by memory: fetching more would only delay them.
@@ -19,10 +21,13 @@ class KvFeed {
   // Lines for each 32 numbers along k of a GEMM call, as measured.
   static constexpr int64_t kLinesPerGroup = 4;
 
-  // Begin with the blocks of `layer`. Positions of this step are left out: they are written
-  // meanwhile.
-  void start(const StepInput& input, const KvLayer& layer, int thread, int num_threads);
-  void stop() { input_ = nullptr; }
+  // Begin with the blocks of `layer` that a share of the attention reads. Positions of this step
+  // are left out: they are written meanwhile.
+  void start(const StepInput& input, std::span<const AttentionPiece> share, const KvLayer& layer);
+  void stop() {
+    share_ = {};
+    next_ = end_;
+  }
 
   // Up to `num_lines` adjacent lines, fewer at the end of a block, none when all have been handed
   // out.
@@ -32,9 +37,8 @@ class KvFeed {
   bool next_block();
 
   const StepInput* input_ = nullptr;
+  std::span<const AttentionPiece> share_;  // what is left of it
   KvLayer layer_;
-  int32_t stride_ = 1;
-  int32_t sequence_ = 0;
   int32_t block_ = 0;
   const uint8_t* next_ = nullptr;
   const uint8_t* end_ = nullptr;

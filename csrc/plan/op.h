@@ -9,6 +9,7 @@
 
 #include "kernels/kernel_table.h"
 #include "plan/acts.h"
+#include "plan/attention_pieces.h"
 #include "plan/gemm_input.h"
 #include "plan/linear.h"
 #include "plan/memory.h"
@@ -44,23 +45,15 @@ struct ModelShape {
 
 constexpr int32_t kHeadRows = 64;  // rows of logits that are computed and used at a time
 
-// One piece of attention: query tokens [first_row, first_row + num_tokens) of a sequence.
-struct AttentionPiece {
-  int32_t sequence;
-  int32_t first_row;
-  int32_t num_tokens;
-  int32_t first_position;
-};
-
 // The present step and the memory that ops hand results through.
 struct StepState {
   const StepInput* input = nullptr;
   StepOutput* output = nullptr;
-  std::vector<int32_t> positions;      // [T]
-  std::vector<int32_t> blocks;         // [T] block that holds the token
-  std::vector<AttentionPiece> pieces;  // all of the step, longest context first
-  std::vector<float> cos, sin;         // [ropes][T][D/2]
-  int32_t first_head_row = 0;          // the slice of StepInput::rows that the head works on
+  std::vector<int32_t> positions;  // [T]
+  std::vector<int32_t> blocks;     // [T] block that holds the token
+  AttentionPieces pieces;
+  std::vector<float> cos, sin;  // [ropes][T][D/2]
+  int32_t first_head_row = 0;   // the slice of StepInput::rows that the head works on
   int32_t num_head_rows = 0;
 };
 
@@ -76,10 +69,9 @@ struct Worker {
   std::vector<BestToken> best;  // [kHeadRows] of the tiles that this thread has done
 };
 
-// Pieces of work handed out, and pieces done; each on its own cache line.
+// Pieces of work handed out, on a cache line of its own.
 struct Claims {
   alignas(64) std::atomic<int64_t> next{0};
-  alignas(64) std::atomic<uint32_t> done{0};
 };
 
 class Op {
@@ -92,9 +84,9 @@ class Op {
   // for a thread that the system has taken away, unless it holds a piece of work.
   virtual void run(StepState& step, Worker& worker) = 0;
   // Called by one thread while no other is in the op.
-  void reset() {
+  virtual void reset() {
     claims_.next.store(0, std::memory_order_relaxed);
-    claims_.done.store(0, std::memory_order_relaxed);
+    done_.store(0, std::memory_order_relaxed);
   }
   const char* name() const { return name_; }
 
@@ -104,19 +96,27 @@ class Op {
   // its weights can be prefetched.
   template <class Body>
   void for_tasks(int64_t num_tasks, int64_t batch, Body body) {
-    int64_t begin = claims_.next.fetch_add(batch, std::memory_order_relaxed);
+    claim(claims_, num_tasks, num_tasks, batch, body);
+    wait_for(num_tasks);
+  }
+  // The same for the first `num_tasks` of `all_tasks`, which are handed out by `claims`; no wait.
+  template <class Body>
+  void claim(Claims& claims, int64_t num_tasks, int64_t all_tasks, int64_t batch, Body body) {
+    int64_t begin = claims.next.fetch_add(batch, std::memory_order_relaxed);
     while (begin < num_tasks) {
-      const int64_t after = claims_.next.fetch_add(batch, std::memory_order_relaxed);
+      const int64_t after = claims.next.fetch_add(batch, std::memory_order_relaxed);
       const int64_t end = begin + batch < num_tasks ? begin + batch : num_tasks;
       for (int64_t task = begin; task < end; ++task) {
         body(task, task + 1 < end ? task + 1 : after < num_tasks ? after : -1);
       }
       const uint32_t count = static_cast<uint32_t>(end - begin);
-      const uint32_t before = claims_.done.fetch_add(count, std::memory_order_acq_rel);
-      if (before + count == num_tasks) claims_.done.notify_all();
+      const uint32_t before = done_.fetch_add(count, std::memory_order_acq_rel);
+      if (before + count == all_tasks) done_.notify_all();
       begin = after;
     }
-    wait_until(claims_.done, [num_tasks](uint32_t done) { return done == num_tasks; });
+  }
+  void wait_for(int64_t all_tasks) {
+    wait_until(done_, [all_tasks](uint32_t done) { return done == all_tasks; });
   }
   // Batches small enough to balance, large enough that claiming costs nothing.
   static int64_t batch_size(int64_t num_tasks, const Worker& worker) {
@@ -127,6 +127,7 @@ class Op {
  private:
   const char* name_;
   Claims claims_;
+  alignas(64) std::atomic<uint32_t> done_{0};
 };
 
 }  // namespace octavo

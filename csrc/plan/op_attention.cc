@@ -134,19 +134,33 @@ class AttentionOp final : public Op {
         next_kv_(context.kv_layer(layer + 1 < context.shape.num_layers ? layer + 1 : 0)),
         is_last_(layer + 1 == context.shape.num_layers),
         window_(window),
-        dst_(dst) {}
+        dst_(dst),
+        claims_(context.num_threads) {}
 
   void run(StepState& step, Worker& worker) override {
     const int64_t heads = context_.shape.num_kv_heads;
-    const int64_t tasks = static_cast<int64_t>(step.pieces.size()) * heads;
-    for_tasks(tasks, batch_size(tasks, worker), [&](int64_t task, int64_t) {
-      attend(step, worker, step.pieces[task / heads], static_cast<int32_t>(task % heads));
-    });
+    const AttentionPieces& pieces = step.pieces;
+    const int64_t all_tasks = pieces.num_pieces() * heads;
+    for (int i = 0; i < worker.count; ++i) {
+      const int owner = (worker.index + i) % worker.count;
+      const std::span<const AttentionPiece> share = pieces.share(owner);
+      const int64_t tasks = static_cast<int64_t>(share.size()) * heads;
+      claim(claims_[owner], tasks, all_tasks, batch_size(all_tasks, worker),
+            [&](int64_t task, int64_t) {
+              attend(step, worker, share[task / heads], static_cast<int32_t>(task % heads));
+            });
+    }
+    wait_for(all_tasks);
     if (is_last_) {
       worker.feed.stop();
     } else {
-      worker.feed.start(*step.input, next_kv_, worker.index, worker.count);
+      worker.feed.start(*step.input, pieces.share(worker.index), next_kv_);
     }
+  }
+
+  void reset() override {
+    Op::reset();
+    for (Claims& claims : claims_) claims.next.store(0, std::memory_order_relaxed);
   }
 
  private:
@@ -214,6 +228,7 @@ class AttentionOp final : public Op {
   const bool is_last_;
   const int32_t window_;
   Acts* const dst_;
+  std::vector<Claims> claims_;  // [shares]
 };
 
 }  // namespace

@@ -22,7 +22,7 @@ class EmbedOp final : public Op {
   void run(StepState& step, Worker& worker) override {
     const KernelTable& kernels = *context_.kernels;
     const int64_t width = context_.shape.padded_hidden();
-    worker.feed.start(*step.input, context_.kv_layer(0), worker.index, worker.count);
+    worker.feed.start(*step.input, step.pieces.share(worker.index), context_.kv_layer(0));
     for_tasks(step.input->num_tokens, row_batch(step), [&](int64_t row, int64_t) {
       const int32_t token = step.input->token_ids[row];
       const Linear::Tile& tile = embedding_.tile(token / kTileCols);

@@ -15,6 +15,7 @@ namespace octavo {
 struct OpContext {
   const KernelTable* kernels;
   ModelShape shape;
+  int num_threads = 1;
   uint8_t* kv_pool = nullptr;  // [layer][block][KV head][keys | values]
   float* x = nullptr;          // residual stream [T][padded hidden]
   float* branch = nullptr;  // output of attention or feed-forward, where it is normed before adding

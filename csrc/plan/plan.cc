@@ -16,8 +16,9 @@ Plan::Plan(const ModelShape& shape, const KernelTable& kernels, int num_threads)
   if (shape.head_dim > kMaxHeadDim) throw std::invalid_argument("heads of more than 512 numbers");
   context_.kernels = &kernels;
   context_.shape = shape;
-  pool_memory_ = Buffer(context_.block_bytes_per_layer() * shape.num_blocks * shape.num_layers);
-  context_.kv_pool = pool_memory_.data();
+  context_.num_threads = num_threads;
+  pool_ = KvPool(shape.num_layers, shape.num_blocks, context_.block_bytes_per_layer());
+  context_.kv_pool = pool_.data();
 
   const int64_t hidden = shape.max_tokens * shape.padded_hidden();
   const int64_t queries = int64_t{shape.max_tokens} * shape.num_heads * shape.padded_head_dim();
@@ -198,19 +199,30 @@ void Plan::start_head(int32_t first_row) {
 }
 
 void Plan::prepare(const StepInput& input, StepOutput& output) {
-  copy_blocks(input);
   step_.input = &input;
   step_.output = &output;
+  int32_t last_block = -1;  // of those written to
   for (int32_t s = 0; s < input.num_sequences; ++s) {
     const SequenceStep& seq = input.sequences[s];
     for (int32_t i = 0; i < seq.num_tokens; ++i) {
       const int32_t position = seq.first_position + i;
-      step_.positions[seq.first_row + i] = position;
-      step_.blocks[seq.first_row + i] =
+      const int32_t block =
           input.block_tables[seq.first_block + position / context_.shape.block_size];
+      step_.positions[seq.first_row + i] = position;
+      step_.blocks[seq.first_row + i] = block;
+      last_block = std::max(last_block, block);
     }
   }
-  split_attention(input);
+  for (int32_t c = 0; c < input.num_copies; ++c) {
+    last_block = std::max(last_block, input.copies[2 * c + 1]);
+  }
+  pool_.use(int64_t{last_block} + 1, threads_);
+  copy_blocks(input);
+  const ModelShape& shape = context_.shape;
+  step_.pieces.split(
+      input,
+      attention_tokens_per_item(shape.group(), static_cast<int32_t>(shape.padded_head_dim())),
+      threads_.size());
   for (const std::unique_ptr<Op>& op : ops_) op->reset();
   if (input.num_rows > 0) start_head(0);
 }
@@ -224,27 +236,6 @@ void Plan::copy_blocks(const StepInput& input) {
                   kv.base + input.copies[2 * c] * kv.block_stride, bytes);
     }
   }
-}
-
-void Plan::split_attention(const StepInput& input) {
-  const ModelShape& shape = context_.shape;
-  const int32_t most =
-      attention_tokens_per_item(shape.group(), static_cast<int32_t>(shape.padded_head_dim()));
-  step_.pieces.clear();
-  for (int32_t s = 0; s < input.num_sequences; ++s) {
-    const SequenceStep& seq = input.sequences[s];
-    for (int32_t i = 0; i < seq.num_tokens; i += most) {
-      step_.pieces.push_back(
-          {s, seq.first_row + i, std::min(most, seq.num_tokens - i), seq.first_position + i});
-    }
-  }
-  // Longest first, so that no thread begins a long piece when the others are done.
-  auto cost = [](const AttentionPiece& p) {
-    return int64_t{p.num_tokens} * (p.first_position + p.num_tokens);
-  };
-  std::stable_sort(
-      step_.pieces.begin(), step_.pieces.end(),
-      [&](const AttentionPiece& a, const AttentionPiece& b) { return cost(a) > cost(b); });
 }
 
 }  // namespace octavo

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "plan/kv_pool.h"
 #include "plan/ops.h"
 #include "plan/thread_pool.h"
 
@@ -42,6 +43,9 @@ class Plan {
   void set_head(int linear, int norm_weight);
 
   void run(const StepInput& input, StepOutput& output);
+  // For idle time: prepares memory for blocks to come, a few milliseconds' worth. False: there is
+  // enough.
+  bool grow_pool() { return pool_.grow_ahead(threads_); }
 
   // Seconds that each op has taken (by name, barrier included) since profiling was last turned on.
   void set_profiling(bool on);
@@ -49,7 +53,7 @@ class Plan {
 
   const ModelShape& shape() const { return context_.shape; }
   size_t weight_bytes() const;
-  size_t pool_bytes() const { return pool_memory_.size(); }
+  size_t pool_bytes() const { return pool_.size(); }
   // Everything else: activations of the largest step, logits, and what each thread works with.
   size_t scratch_bytes() const;
   ThreadPool& threads() { return threads_; }
@@ -70,11 +74,10 @@ class Plan {
   void start_head(int32_t first_row);
   void copy_blocks(const StepInput& input);
   void prepare(const StepInput& input, StepOutput& output);
-  void split_attention(const StepInput& input);
 
   OpContext context_;
   ThreadPool threads_;
-  Buffer pool_memory_;
+  KvPool pool_;
   Buffer rows_memory_;
   Arena weight_memory_;
   std::deque<Linear> linears_;  // deques: ops keep pointers to what is in them

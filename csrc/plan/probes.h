@@ -12,7 +12,8 @@ namespace octavo {
 // passes.
 double read_bandwidth(int64_t num_bytes, int num_threads);
 
-// Seconds that a barrier of `num_threads` threads takes: the median of many rounds of barriers.
+// Seconds that a barrier of `num_threads` threads takes: the median of many rounds, in the best of
+// several pools.
 double barrier_latency(int num_threads);
 
 // Multiplications and additions per second of `num_threads` threads that load nothing; the best

@@ -166,6 +166,9 @@ class Plan:
 
     def run(self, tokens: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], sequences: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], tables: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], copies: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], rows: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], draws: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], ids: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], bias_values: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], out_tokens: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], out_logprobs: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu')], out_top_ids: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], out_top_logprobs: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu')], logits: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')] | None) -> None: ...
 
+    def grow_pool(self) -> bool:
+        """Prepares memory for blocks to come; whether more is to be done."""
+
     def set_profiling(self, on: bool) -> None: ...
 
     def profile(self) -> dict[str, float]:
@@ -200,7 +203,7 @@ def read_bandwidth(num_bytes: int, num_threads: int) -> float:
 
 def barrier_latency(num_threads: int) -> float:
     """
-    Seconds that one barrier of all threads takes; the median of many rounds.
+    Seconds that one barrier of all threads takes; the median of many rounds, in the best of several pools.
     """
 
 def operation_rate(format: ActFormat, num_threads: int) -> float:

@@ -8,7 +8,7 @@ from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from octavo.core.sampling_params import SamplingParams
 
@@ -242,4 +242,16 @@ class Runner(Protocol):
 
     def close(self) -> None:
         """Give back threads and memory. Safe to call twice."""
+        ...
+
+
+@runtime_checkable
+class GrowingPool(Protocol):
+    """A runner whose block pool becomes real memory little by little."""
+
+    def grow_pool(self) -> bool:
+        """Make memory for blocks to come, a few milliseconds' worth, while there is nothing to compute.
+
+        False: there is enough ahead of what is in use.
+        """
         ...

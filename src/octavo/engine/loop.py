@@ -13,7 +13,7 @@ from octavo.core.events import (
 )
 from octavo.core.request import Request
 from octavo.core.scheduler import Scheduler
-from octavo.core.step import Runner, TokenLogprobs
+from octavo.core.step import GrowingPool, Runner, TokenLogprobs
 from octavo.engine.kv_account import KvAccount, KvAccounts
 from octavo.engine.messages import (
     EngineStats,
@@ -49,6 +49,7 @@ class Engine:
     ) -> None:
         self._scheduler = scheduler
         self._runner = runner
+        self._growing = runner if isinstance(runner, GrowingPool) else None
         self._vocab_size = vocab_size
         self._max_logprobs = max_logprobs
         self._max_num_queued_reqs = max_num_queued_reqs
@@ -116,6 +117,10 @@ class Engine:
         self._stats.count_step(seconds)
         self._accounts.end_step(seconds)
         return self.outputs(events)
+
+    def use_idle_time(self) -> bool:
+        """Prepare for what may come, for some milliseconds. False: there is nothing to prepare."""
+        return self._growing is not None and self._growing.grow_pool()
 
     def fail(self, reason: str) -> StepOutputs:
         """The last word on every open request, after the runner has failed. The engine is of no use afterwards."""

@@ -59,7 +59,8 @@ class EngineService:
 
     def _receive(self) -> None:
         refused: list[RequestEnd] = []
-        for message in self._channel.receive(wait=not self._engine.has_work):
+        wait = not (self._engine.has_work or self._engine.use_idle_time())
+        for message in self._channel.receive(wait=wait):
             end = self._handle(message)
             if end is not None:
                 refused.append(end)

@@ -95,6 +95,10 @@ class NativeRunner:
         self._compute(arrays, logits)
         return logits
 
+    def grow_pool(self) -> bool:
+        """Implements `core.step.GrowingPool`."""
+        return self._native.grow_pool()
+
     def set_profiling(self, on: bool) -> None:
         """Start counting the time of each op anew, or stop."""
         self._native.set_profiling(on)

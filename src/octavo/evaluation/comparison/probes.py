@@ -11,7 +11,7 @@ from octavo import _C
 
 BANDWIDTH_BYTES = 256 << 20
 """Beyond every cache."""
-BANDWIDTH_LOOKS, BARRIER_LOOKS = 4, 24
+BANDWIDTH_LOOKS, BARRIER_LOOKS = 12, 30
 PROC_STAT = Path("/proc/stat")
 _STEAL = 7
 """Place in the line of all CPUs, after its name: user nice system idle iowait irq softirq steal."""
@@ -52,7 +52,7 @@ class Conditions:
 
 
 def take_reading(num_threads: int) -> Reading:
-    """Measure now, about a second: the best of a few looks, since what passes by is not the machine."""
+    """Measure now, about a second: the best of many looks, since what passes by is not the machine."""
     return Reading(
         max(_C.read_bandwidth(BANDWIDTH_BYTES, num_threads) for _ in range(BANDWIDTH_LOOKS)),
         min(_C.barrier_latency(num_threads) for _ in range(BARRIER_LOOKS)) * 1e9,
