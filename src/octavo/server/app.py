@@ -16,7 +16,7 @@ from octavo.server.http_errors import ErrorShape, install_error_handlers
 from octavo.server.kserve.errors import KSERVE_ERRORS
 from octavo.server.kserve.generate import triton_generate_routes
 from octavo.server.kserve.infer import infer_routes
-from octavo.server.kserve.metadata import metadata_routes
+from octavo.server.kserve.metadata import model_metadata_routes, server_metadata_routes
 from octavo.server.kserve.repository import repository_routes
 from octavo.server.kserve.requests import InferRequest, TritonGenerateRequest
 from octavo.server.kserve.statistics import statistics_routes
@@ -53,7 +53,8 @@ _ROUTES: tuple[Callable[[Serving], APIRouter], ...] = (
     chat_tokenize_routes,
     info_routes,
     statistics_routes,
-    metadata_routes,
+    server_metadata_routes,
+    model_metadata_routes,
     infer_routes,
     triton_generate_routes,
     repository_routes,

@@ -27,8 +27,8 @@ _CONFIG_TYPES = {
 }
 
 
-def metadata_routes(serving: Serving) -> APIRouter:
-    """The routes, bound to `serving`."""
+def server_metadata_routes(serving: Serving) -> APIRouter:
+    """The routes about the server, bound to `serving`."""
     router = APIRouter()
 
     @router.get("/v2")
@@ -48,6 +48,13 @@ def metadata_routes(serving: Serving) -> APIRouter:
         """KServe's: 200 when requests are served, else 503 with the progress."""
         serving.model()
         return Response(status_code=200)
+
+    return router
+
+
+def model_metadata_routes(serving: Serving) -> APIRouter:
+    """The routes about its model, bound to `serving`."""
+    router = APIRouter()
 
     @router.head("/v2/models/{name}/ready", include_in_schema=False)
     @router.get("/v2/models/{name}/ready")
