@@ -22,6 +22,8 @@ namespace {
 using Bytes = nb::ndarray<const uint8_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using Int32s = nb::ndarray<const int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Floats = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Page = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using OutPage = nb::ndarray<uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using OutInt32s = nb::ndarray<int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using OutFloats = nb::ndarray<float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using OutLogits = nb::ndarray<float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
@@ -95,6 +97,23 @@ void run(Plan& plan, Int32s tokens, Int32s sequences, Int32s tables, Int32s copi
   out.top_logprobs = out_top_logprobs.data();
   nb::gil_scoped_release release;
   plan.run(in, out);
+}
+
+void check_page(const Plan& plan, int32_t block, size_t num_bytes) {
+  require(block >= 0 && block < plan.shape().num_blocks, "block id out of the pool");
+  require(num_bytes == static_cast<size_t>(plan.page_bytes()), "a page has another size");
+}
+
+void read_page(const Plan& plan, int32_t block, OutPage page) {
+  check_page(plan, block, page.size());
+  nb::gil_scoped_release release;
+  plan.read_page(block, page.data());
+}
+
+void write_page(Plan& plan, int32_t block, Page page) {
+  check_page(plan, block, page.size());
+  nb::gil_scoped_release release;
+  plan.write_page(block, page.data());
 }
 
 void pack(Plan& plan, int linear, QuantType type, Bytes rows, int64_t rows_per_block,
@@ -190,11 +209,15 @@ void bind_plan(nb::module_& m) {
       .def("run", &run, "tokens"_a, "sequences"_a, "tables"_a, "copies"_a, "rows"_a, "draws"_a,
            "ids"_a, "bias_values"_a, "out_tokens"_a, "out_logprobs"_a, "out_top_ids"_a,
            "out_top_logprobs"_a, "logits"_a.none())
+      .def("read_page", &read_page, "block"_a, "page"_a,
+           "Copies one block, all layers in one piece.")
+      .def("write_page", &write_page, "block"_a, "page"_a, "Fills one block with what was read.")
       .def("grow_pool", &Plan::grow_pool, nb::call_guard<nb::gil_scoped_release>(),
            "Prepares memory for blocks to come; whether more is to be done.")
       .def("set_profiling", &Plan::set_profiling, "on"_a)
       .def("profile", &Plan::profile, "Seconds by op since profiling was turned on.")
       .def_prop_ro("weight_bytes", &Plan::weight_bytes)
+      .def_prop_ro("page_bytes", &Plan::page_bytes)
       .def_prop_ro("pool_bytes", &Plan::pool_bytes)
       .def_prop_ro("scratch_bytes", &Plan::scratch_bytes);
 }
@@ -217,7 +240,7 @@ NB_MODULE(_C, m) {
         "The activations that packed weights multiply with.");
   m.def(
       "isa", [] { return std::string(chosen_kernels().name); },
-      "The instruction set in use: avx512, avx2 or generic (forced by OCTAVO_ISA).");
+      "The instruction set in use, one of supported_isas() (forced by OCTAVO_ISA).");
   m.def("supported_isas", [] { return std::string(supported_isas()); });
   m.def("read_bandwidth", &read_bandwidth, "num_bytes"_a, "num_threads"_a,
         nb::call_guard<nb::gil_scoped_release>(),

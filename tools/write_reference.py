@@ -21,8 +21,13 @@ from octavo.engine.client import EngineClient
 from octavo.offline import arguments
 from octavo.server import json_shape
 from octavo.server.app import build_app
+from octavo.server.json_body import BodyMemory
 from octavo.server.kserve.parameters import PARAMETER_FIELDS
 from octavo.server.kserve.parameters import GenerateParameters as TritonParameters
+from octavo.server.models.metrics import ModelsExposition
+from octavo.server.models.registry import ModelRegistry
+from octavo.server.models.routes import model_routes, server_routes
+from octavo.server.models.settings import ModelSettings
 from octavo.server.openai import limits
 from octavo.server.openai.known_fields import CHAT_FIELDS, COMPLETION_FIELDS
 from octavo.server.openai.requests import ChatRequest, CompletionRequest
@@ -133,12 +138,6 @@ def vllm_flags_page() -> str:
 
 def http_page() -> str:
     """Routes, and the fields of the requests that generate."""
-    paths = application().openapi()["paths"]
-    routes = [
-        [f"`{method.upper()} {path}`", route.get("description", "")]
-        for path, methods in sorted(paths.items())
-        for method, route in methods.items()
-    ]
     parts = [
         "# The HTTP API\n",
         NOTE,
@@ -146,7 +145,12 @@ def http_page() -> str:
         'the schemas. Errors are `{"error": {"message", "type", "param", "code"}}`. A field that is null has its default. '
         "An unknown field is named in the response header `x-octavo-ignored-fields`, or refused with "
         "`--strict-requests`.\n",
-        _table(["route", "what it does"], routes),
+        _table(["route", "what it does"], _routes(application())),
+        "## Several models\n",
+        "A server of several models has these routes for the server and its models; all others belong to the model that "
+        "answers. Which one that is, and why, is in the response headers `x-octavo-model` and `x-octavo-model-choice` (name, "
+        "alias, default, short prompt, fallback).\n",
+        _table(["route", "what it does"], _routes(models_application())),
         "## Limits\n",
         "What a single request may ask for; more is refused with 400. The size of the body, the number of prompts and "
         "`logprobs` of a token have limits that flags set: see [the command line](cli.md).\n",
@@ -176,6 +180,14 @@ def http_page() -> str:
     return "\n".join(parts)
 
 
+def _routes(described: FastAPI) -> list[list[str]]:
+    return [
+        [f"`{method.upper()} {path}`", route.get("description", "")]
+        for path, methods in sorted(described.openapi()["paths"].items())
+        for method, route in methods.items()
+    ]
+
+
 def metrics_page() -> str:
     """Every metric."""
     families: dict[str, tuple[str, str, list[str]]] = {}
@@ -196,8 +208,31 @@ def metrics_page() -> str:
             "`GET /metrics`, for Prometheus. Names with `vllm:` are vLLM's, those with `tgi_` Text Generation Inference's, those with `nv_` Triton's. Units are seconds, tokens, blocks, slots (places "
             "of one token), bytes, and shares from 0 to 1. Counters end in `_total` in the text format.\n",
             _table(["name", "kind", "meaning"], rows),
+            "## Several models\n",
+            "A server of several models has these besides; in the others the label `model_name` tells the models apart.\n",
+            _table(
+                ["name", "kind", "meaning"],
+                [
+                    [f"`{family.name}`", family.type, family.documentation]
+                    for family in ModelsExposition(several_models(), {}).collect()
+                ],
+            ),
         ]
     )
+
+
+def several_models() -> ModelRegistry:
+    """One that is not loaded."""
+    return ModelRegistry([ModelSettings("model", config.EngineConfig())], config.ServerConfig())
+
+
+def models_application() -> FastAPI:
+    """The routes of a server of several models that belong to none of them."""
+    registry = several_models()
+    described = FastAPI()
+    described.include_router(server_routes(registry, ModelsExposition(registry, {})))
+    described.include_router(model_routes(registry, BodyMemory(1), 1.0))
+    return described
 
 
 def application() -> FastAPI:

@@ -8,7 +8,7 @@
 //   int8      keys [D/4][B][4]     values [B/4][D][4]     then a float scale for each token's key,
 //   and value
 //   fp8       keys [D/4][B][4]     values [B/4][D][4]     in attention_fp8_inl.h
-// Keys are kept as q + 128: the dot product instructions take unsigned by signed bytes.
+// Keys are kept as q + 128: most dot product instructions take unsigned by signed bytes.
 
 constexpr int kGroupsPerTile = kKeysPerTile / 16;
 
@@ -79,7 +79,7 @@ struct KeyMath<KvFormat::kBf16> {
 template <>
 struct KeyMath<KvFormat::kInt8> {
   using Acc = VecI;
-  static inline Bytes key(const uint8_t* p) { return load_bytes(p); }
+  static inline Bytes key(const uint8_t* p) { return load_shifted(p); }
   static inline Quad query(const int32_t* p) {
     return splat_quad(reinterpret_cast<const int8_t*>(p));
   }
@@ -91,14 +91,15 @@ template <KvFormat F, int R>
 struct Pass {
   const int32_t* query;        // [D / numbers in 4 bytes][R] in the form that keys are read in
   const float* query_scale;    // [R] int8 only
-  const int32_t* query_start;  // [R] int8 only: -128 * sum of q, for keys that are kept as q + 128
+  const int32_t* query_start;  // [R] int8 only: what scores begin with
   float* out;                  // [R][D]
   alignas(64) float scores[R][kKeysPerTile];  // then the weights, in float
   alignas(64) uint16_t weights_bf16[R][kKeysPerTile];
   alignas(64) uint8_t weights_high[R][kKeysPerTile];  // int8: weights in 16 bits, in two planes
   alignas(64) uint8_t weights_low[R][kKeysPerTile];
-  float weight_unit[R];  // int8: what 1 in 16 bits stands for
-  float factor[R];       // for what was summed before this tile
+  float weight_unit[R];    // int8: what 1 in 16 bits stands for
+  int32_t value_start[R];  // int8: what sums begin with, since values are read as v + kByteShift
+  float factor[R];         // for what was summed before this tile
 };
 
 // scores[r][g * 16 ..] for N groups from g0. While keys are read, the tile's values are fetched.
@@ -163,12 +164,15 @@ static inline VecF round_weights(const TileBlocks& t, VecF (&p)[kGroupsPerTile],
     const float top = reduce_max(largest);
     pass.weight_unit[r] = top / 65535.0f;
     const VecF inverse = splat(top > 0.0f ? 65535.0f / top : 0.0f);
+    VecI total = splat_int(0);
     OCTAVO_UNROLL
     for (int g = 0; g < kGroupsPerTile; ++g) {
       const VecI w = to_int(mul(p[g], inverse));
+      if constexpr (kByteShift != 0) total = add_int(total, w);
       store_low_bytes(pass.weights_low[r] + g * 16, w);
       store_low_bytes(pass.weights_high[r] + g * 16, shift_right_8(w));
     }
+    if constexpr (kByteShift != 0) pass.value_start[r] = -kByteShift * reduce_sum_int(total);
   } else {
     OCTAVO_UNROLL
     for (int g = 0; g < kGroupsPerTile; ++g) {
@@ -263,6 +267,13 @@ OCTAVO_OWN_REGISTERS static void int8_values_of_channels(const TileBlocks& t,
                                                          int v0, const KvLayer& kv,
                                                          const Pass<KvFormat::kInt8, R>& pass) {
   VecI high[R][N] = {}, low[R][N] = {};
+  if constexpr (kByteShift != 0) {
+    OCTAVO_UNROLL
+    for (int r = 0; r < R; ++r) {
+      OCTAVO_UNROLL
+      for (int n = 0; n < N; ++n) low[r][n] = splat_int(pass.value_start[r]);
+    }
+  }
   const uint8_t* weights_high = pass.weights_high[0];
   const uint8_t* weights_low = pass.weights_low[0];
   const int64_t stride = kv.head_dim * 4;
@@ -273,7 +284,7 @@ OCTAVO_OWN_REGISTERS static void int8_values_of_channels(const TileBlocks& t,
     for (int i = 0; i < 4; ++i, base += stride, weights_high += 4, weights_low += 4) {
       Bytes v[N];
       OCTAVO_UNROLL
-      for (int n = 0; n < N; ++n) v[n] = load_bytes(base + n * kLine);
+      for (int n = 0; n < N; ++n) v[n] = load_shifted(base + n * kLine);
       fetcher.step();
       OCTAVO_UNROLL
       for (int r = 0; r < R; ++r) {

@@ -57,7 +57,7 @@ static void convert_queries(const AttentionItem& item, const AttentionState& s) 
       s.query_scale[row] = quantize_head(q, dim, bytes);
       int32_t sum = 0;
       for (int64_t i = 0; i < dim; ++i) sum += bytes[i];
-      s.query_start[row] = -128 * sum;
+      s.query_start[row] = (kByteShift - 128) * sum;
     } else if constexpr (by_pairs(F)) {
       for (int64_t i = 0; i < dim; i += 16) {
         store_bf16(reinterpret_cast<uint16_t*>(form) + i, load(q + i));

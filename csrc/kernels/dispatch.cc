@@ -1,14 +1,19 @@
 // Picks the function table of this processor.
-#include <cpuid.h>
+#if defined(__aarch64__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#endif
 
 #include <cstdlib>
 #include <cstring>
+#include <string>
 
 #include "kernels/kernel_table.h"
 
 namespace octavo {
 namespace {
 
+#if defined(__x86_64__)
 bool has_avx2() {
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
          __builtin_cpu_supports("f16c");
@@ -20,18 +25,41 @@ bool has_avx512() {
          __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bf16");
 }
 
+SupportedKernels find_supported() {
+  if (has_avx512()) return {{&avx512_kernels(), &avx2_kernels(), &generic_kernels()}, 3};
+  if (has_avx2()) return {{&avx2_kernels(), &generic_kernels()}, 2};
+  return {{&generic_kernels()}, 1};
+}
+#elif defined(__aarch64__)
+bool has_dot_products() { return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0; }
+
+bool has_i8mm_and_bf16() {
+  const unsigned long both = HWCAP2_I8MM | HWCAP2_BF16;
+  return has_dot_products() && (getauxval(AT_HWCAP2) & both) == both;
+}
+
+SupportedKernels find_supported() {
+  if (has_i8mm_and_bf16()) return {{&neon_i8mm_kernels(), &neon_kernels(), &generic_kernels()}, 3};
+  if (has_dot_products()) return {{&neon_kernels(), &generic_kernels()}, 2};
+  return {{&generic_kernels()}, 1};
+}
+#endif
+
 const KernelTable* choose() {
   const char* wanted = std::getenv("OCTAVO_ISA");
-  if (wanted == nullptr || *wanted == '\0') {
-    return has_avx512() ? &avx512_kernels() : has_avx2() ? &avx2_kernels() : &generic_kernels();
+  if (wanted == nullptr || *wanted == '\0') return supported_kernels().tables[0];
+  for (const KernelTable* table : supported_kernels()) {
+    if (std::strcmp(table->name, wanted) == 0) return table;
   }
-  if (std::strcmp(wanted, "generic") == 0) return &generic_kernels();
-  if (std::strcmp(wanted, "avx2") == 0 && has_avx2()) return &avx2_kernels();
-  if (std::strcmp(wanted, "avx512") == 0 && has_avx512()) return &avx512_kernels();
   return nullptr;
 }
 
 }  // namespace
+
+const SupportedKernels& supported_kernels() {
+  static const SupportedKernels supported = find_supported();
+  return supported;
+}
 
 const KernelTable* kernels() {
   static const KernelTable* const chosen = choose();
@@ -39,7 +67,14 @@ const KernelTable* kernels() {
 }
 
 const char* supported_isas() {
-  return has_avx512() ? "avx512, avx2, generic" : has_avx2() ? "avx2, generic" : "generic";
+  static const std::string names = [] {
+    std::string joined;
+    for (const KernelTable* table : supported_kernels()) {
+      joined += (joined.empty() ? "" : ", ") + std::string(table->name);
+    }
+    return joined;
+  }();
+  return names.c_str();
 }
 
 int32_t attention_tokens_per_item(int32_t group, int32_t head_dim) {

@@ -40,8 +40,8 @@ using TilePrefetcher = Prefetcher<3>;
 using KvPrefetcher = Prefetcher<2>;
 
 // Quantized weights w = d * (u - zero) + m against activations in groups: an exact integer dot
-// product per group, started at -zero * (sum of q), then one fused multiply-add into the float
-// accumulator.
+// product per group, started at what the stored zero takes off, then one fused multiply-add into
+// the float accumulator.
 template <WeightFormat F>
 struct Grouped;
 template <>
@@ -92,71 +92,84 @@ static inline VecF panel_weights(const uint8_t* tile, int64_t k, int p) {
   return G::kMin ? add(scaled, load_f16(half + 16)) : scaled;
 }
 
-template <WeightFormat F, int R>
-static void gemm_grouped(const ActView& a, int64_t first_row, const uint8_t* tile,
-                         const Prefetches& next, float* out) {
+template <class G>
+static inline Bytes load_line_of(const uint8_t* p) {
+  return G::kNibble ? load_bytes(p) : load_shifted(p);
+}
+
+// P panels from `panel` on.
+template <WeightFormat F, int R, int P>
+static inline void grouped_panels(const ActView& a, int64_t first_row, const uint8_t* tile,
+                                  int panel, const Prefetches& next, float* out) {
   using G = Grouped<F>;
-  constexpr int64_t kRecord = record_bytes(F);
+  constexpr int kShift = G::kNibble ? 0 : kByteShift;
   const int64_t groups = a.k / G::kK;
   const int64_t scales = a.k / kGroup;
   const int8_t* q = a.q + first_row * a.k;
   const float* scale = a.scale + first_row * scales;
   const float* sum = a.sum + first_row * scales;
   const int32_t* sum16 = a.sum16 + first_row * (a.k / 16);
-  VecF acc[R][2];
+  VecF acc[R][P];
   OCTAVO_UNROLL
-  for (int r = 0; r < R; ++r) acc[r][0] = acc[r][1] = zero();
+  for (int r = 0; r < R; ++r) {
+    OCTAVO_UNROLL
+    for (int p = 0; p < P; ++p) acc[r][p] = zero();
+  }
   TilePrefetcher tile_prefetch(next.tile, groups);
   KvPrefetcher kv_prefetch(next.kv, groups);
   for (int64_t g = 0; g < groups; ++g) {
     tile_prefetch.step();
     kv_prefetch.step();
-    const uint8_t* record = tile + g * kRecord;
-    VecI dot[R][2];
+    const uint8_t* record = tile + g * record_bytes(F);
+    VecI dot[R][P];
     OCTAVO_UNROLL
     for (int r = 0; r < R; ++r) {
       int32_t start = 0;
-      if (G::kZero != 0) {
+      if constexpr (kShift != G::kZero) {
         const int32_t* s = sum16 + r * (a.k / 16) + g * (G::kK / 16);
-        start = -G::kZero * (G::kK == 32 ? s[0] + s[1] : s[0]);
+        start = (kShift - G::kZero) * (G::kK == 32 ? s[0] + s[1] : s[0]);
       }
-      dot[r][0] = dot[r][1] = splat_int(start);
+      OCTAVO_UNROLL
+      for (int p = 0; p < P; ++p) dot[r][p] = splat_int(start);
     }
     OCTAVO_UNROLL
     for (int j = 0; j < G::kPanelLines; ++j) {
-      const Bytes b0 = load_bytes(record + panel_offset<G>(0) + j * kLine);
-      const Bytes b1 = load_bytes(record + panel_offset<G>(1) + j * kLine);
-      const Bytes first0 = G::kNibble ? low_nibbles(b0) : b0;
-      const Bytes first1 = G::kNibble ? low_nibbles(b1) : b1;
+      Bytes line[P], first[P];
+      OCTAVO_UNROLL
+      for (int p = 0; p < P; ++p) {
+        line[p] = load_line_of<G>(record + panel_offset<G>(panel + p) + j * kLine);
+        first[p] = G::kNibble ? low_nibbles(line[p]) : line[p];
+      }
       const int64_t k = g * G::kK + j * (G::kNibble ? 8 : 4);
       OCTAVO_UNROLL
       for (int r = 0; r < R; ++r) {
         const Quad x = splat_quad(q + r * a.k + k);
-        dot[r][0] = dot_u8s8<G::kNibble>(dot[r][0], first0, x);
-        dot[r][1] = dot_u8s8<G::kNibble>(dot[r][1], first1, x);
+        OCTAVO_UNROLL
+        for (int p = 0; p < P; ++p) dot[r][p] = dot_u8s8<G::kNibble>(dot[r][p], first[p], x);
       }
-      if (G::kNibble) {
-        const Bytes second0 = high_nibbles(b0);
-        const Bytes second1 = high_nibbles(b1);
+      if constexpr (G::kNibble) {
+        Bytes second[P];
+        OCTAVO_UNROLL
+        for (int p = 0; p < P; ++p) second[p] = high_nibbles(line[p]);
         OCTAVO_UNROLL
         for (int r = 0; r < R; ++r) {
           const Quad x = splat_quad(q + r * a.k + k + 4);
-          dot[r][0] = dot_u8s8<G::kNibble>(dot[r][0], second0, x);
-          dot[r][1] = dot_u8s8<G::kNibble>(dot[r][1], second1, x);
+          OCTAVO_UNROLL
+          for (int p = 0; p < P; ++p) dot[r][p] = dot_u8s8<G::kNibble>(dot[r][p], second[p], x);
         }
       }
     }
     const int64_t s = g * G::kK / kGroup;
     OCTAVO_UNROLL
-    for (int p = 0; p < 2; ++p) {
-      const uint16_t* half = reinterpret_cast<const uint16_t*>(record + scale_offset<G>(p));
+    for (int p = 0; p < P; ++p) {
+      const uint16_t* half = reinterpret_cast<const uint16_t*>(record + scale_offset<G>(panel + p));
       const VecF d = load_f16(half);
       OCTAVO_UNROLL
       for (int r = 0; r < R; ++r) {
         const VecF weighted = mul(d, splat(scale[r * scales + s]));
         acc[r][p] = fma(to_float(dot[r][p]), weighted, acc[r][p]);
       }
-      if (G::kMin) {
+      if constexpr (G::kMin) {
         const VecF m = load_f16(half + 16);
         OCTAVO_UNROLL
         for (int r = 0; r < R; ++r) acc[r][p] = fma(m, splat(sum[r * scales + s]), acc[r][p]);
@@ -165,8 +178,18 @@ static void gemm_grouped(const ActView& a, int64_t first_row, const uint8_t* til
   }
   OCTAVO_UNROLL
   for (int r = 0; r < R; ++r) {
-    store(out + r * kTileCols, acc[r][0]);
-    store(out + r * kTileCols + 16, acc[r][1]);
+    OCTAVO_UNROLL
+    for (int p = 0; p < P; ++p) store(out + r * kTileCols + p * kPanelCols, acc[r][p]);
+  }
+}
+
+template <WeightFormat F, int R>
+static void gemm_grouped(const ActView& a, int64_t first_row, const uint8_t* tile,
+                         const Prefetches& next, float* out) {
+  // What is fetched meanwhile is fetched once.
+  grouped_panels<F, R, kPanelsAtOnce>(a, first_row, tile, 0, next, out);
+  if constexpr (kPanelsAtOnce == 1) {
+    grouped_panels<F, R, 1>(a, first_row, tile, 1, {}, out + kPanelCols);
   }
 }
 

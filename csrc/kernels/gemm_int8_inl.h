@@ -16,7 +16,8 @@ static inline void int8_panels(const ActView& a, int64_t first_row, const uint8_
   OCTAVO_UNROLL
   for (int r = 0; r < R; ++r) {
     OCTAVO_UNROLL
-    for (int p = 0; p < P; ++p) acc[r][p] = splat_int(-128 * a.row_sum[first_row + r]);
+    for (int p = 0; p < P; ++p)
+      acc[r][p] = splat_int((kByteShift - 128) * a.row_sum[first_row + r]);
   }
   constexpr int kStepsPerPrefetch = 8;  // 32 numbers of k, as in the grouped kernels
   TilePrefetcher tile_prefetch(next.tile, steps / kStepsPerPrefetch);
@@ -25,7 +26,7 @@ static inline void int8_panels(const ActView& a, int64_t first_row, const uint8_
     if (i % kStepsPerPrefetch == 0) tile_prefetch.step(), kv_prefetch.step();
     Bytes w[P];
     OCTAVO_UNROLL
-    for (int p = 0; p < P; ++p) w[p] = load_bytes(lines + (2 * i + p) * kLine);
+    for (int p = 0; p < P; ++p) w[p] = load_shifted(lines + (2 * i + p) * kLine);
     OCTAVO_UNROLL
     for (int r = 0; r < R; ++r) {
       const Quad x = splat_quad(q + r * a.k + 4 * i);

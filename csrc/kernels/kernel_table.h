@@ -1,4 +1,5 @@
-// One function table per instruction set; `kernels()` picks by cpuid once. No SIMD types here.
+// One function table per instruction set; `kernels()` picks by what the processor has, once. No
+// SIMD types here.
 #ifndef OCTAVO_KERNELS_KERNEL_TABLE_H_
 #define OCTAVO_KERNELS_KERNEL_TABLE_H_
 
@@ -158,15 +159,25 @@ int64_t attention_scratch_bytes(int64_t max_rows, int64_t head_dim);
 // Query tokens that one item should hold at most.
 int32_t attention_tokens_per_item(int32_t group, int32_t head_dim);
 
+// Those of one architecture are built: avx512, avx2 and generic, or neon_i8mm, neon and generic.
 const KernelTable& generic_kernels();
 const KernelTable& avx2_kernels();
 const KernelTable& avx512_kernels();
+const KernelTable& neon_kernels();
+const KernelTable& neon_i8mm_kernels();
 
-// The best table that this processor runs, or the one named by OCTAVO_ISA (generic, avx2, avx512)
-// if the processor has it; read once. nullptr if OCTAVO_ISA names one that is unknown or that it
-// lacks.
+// The tables that this processor runs, best first; the last is generic.
+struct SupportedKernels {
+  const KernelTable* tables[3];
+  int count;
+  const KernelTable* const* begin() const { return tables; }
+  const KernelTable* const* end() const { return tables + count; }
+};
+const SupportedKernels& supported_kernels();
+// The first of them, or the one named by OCTAVO_ISA; read once. nullptr if OCTAVO_ISA names none of
+// them.
 const KernelTable* kernels();
-// Names of the tables that this processor runs, best first, comma-separated.
+// Their names, comma-separated.
 const char* supported_isas();
 
 }  // namespace octavo

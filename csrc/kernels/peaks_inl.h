@@ -6,7 +6,7 @@
 #if defined(OCTAVO_TIER_AVX512)
 constexpr int kPeakChains = 12;
 #else
-constexpr int kPeakChains = 5;  // of two registers each
+constexpr int kPeakChains = 5;  // of two registers each, or four of NEON's
 #endif
 
 // The compiler must take x for new, else it computes a product once for all.
@@ -16,6 +16,8 @@ static inline void renew(T& x) {
   asm volatile("" : "+v"(x.v));
 #elif defined(OCTAVO_TIER_AVX2)
   asm volatile("" : "+x"(x.lo), "+x"(x.hi));
+#elif defined(OCTAVO_TIER_NEON)
+  asm volatile("" : "+w"(x.v[0]), "+w"(x.v[1]), "+w"(x.v[2]), "+w"(x.v[3]));
 #else
   asm volatile("" : "+m"(x));
 #endif

@@ -7,8 +7,18 @@
 #include "kernels/simd_avx512.h"
 #elif defined(OCTAVO_TIER_AVX2)
 #include "kernels/simd_avx2.h"
+#elif defined(OCTAVO_TIER_NEON)
+#include "kernels/simd_neon.h"
 #else
 #include "kernels/simd_generic.h"
+#endif
+
+#if !defined(OCTAVO_TIER_NEON)
+// A line for a dot product with bytes of the other kind. Where the instruction takes one kind only,
+// unsigned bytes are read as u - kByteShift, signed ones as s + kByteShift, and whoever sums up
+// their products begins with what that takes off.
+constexpr int kByteShift = 0;
+static inline Bytes load_shifted(const uint8_t* p) { return load_bytes(p); }
 #endif
 
 // 2^x. Relative error under 2e-7, exactly 1 for 0, 0 for -inf. The polynomial is 1 + f * q(f), with

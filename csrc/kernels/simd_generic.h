@@ -1,4 +1,4 @@
-// Sixteen floats as plain loops, for any x86-64. Included inside a tier's namespace; see simd.h.
+// Sixteen floats as plain loops, for any processor. Included inside a tier's namespace; see simd.h.
 
 // Rows of activations of a GEMM call, and panels beside them.
 constexpr int kDenseRows = 4, kInt8Rows = 4, kGroupedRows = 4, kPanelsAtOnce = 2;

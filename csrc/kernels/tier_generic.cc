@@ -1,4 +1,4 @@
-// The kernels for any x86-64.
+// The kernels for any processor.
 // Compiled with the flags of this tier only; all in one static namespace.
 #define OCTAVO_TIER_GENERIC 1
 #define OCTAVO_TIER_NAME "generic"

@@ -238,4 +238,24 @@ void Plan::copy_blocks(const StepInput& input) {
   }
 }
 
+int64_t Plan::page_bytes() const {
+  return context_.block_bytes_per_layer() * context_.shape.num_layers;
+}
+
+void Plan::read_page(int32_t block, uint8_t* page) const {
+  const int64_t bytes = context_.block_bytes_per_layer();
+  for (int32_t layer = 0; layer < context_.shape.num_layers; ++layer) {
+    const KvLayer kv = context_.kv_layer(layer);
+    std::memcpy(page + layer * bytes, kv.base + block * kv.block_stride, bytes);
+  }
+}
+
+void Plan::write_page(int32_t block, const uint8_t* page) {
+  const int64_t bytes = context_.block_bytes_per_layer();
+  for (int32_t layer = 0; layer < context_.shape.num_layers; ++layer) {
+    const KvLayer kv = context_.kv_layer(layer);
+    std::memcpy(kv.base + block * kv.block_stride, page + layer * bytes, bytes);
+  }
+}
+
 }  // namespace octavo

@@ -47,6 +47,12 @@ class Plan {
   // enough.
   bool grow_pool() { return pool_.grow_ahead(threads_); }
 
+  // One block of the pool, all layers in one piece of page_bytes(), for other tiers of memory. Both
+  // may be called while `run` computes on other blocks.
+  int64_t page_bytes() const;
+  void read_page(int32_t block, uint8_t* page) const;
+  void write_page(int32_t block, const uint8_t* page);
+
   // Seconds that each op has taken (by name, barrier included) since profiling was last turned on.
   void set_profiling(bool on);
   const std::map<std::string, double>& profile() const { return profile_; }

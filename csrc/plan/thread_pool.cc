@@ -61,7 +61,7 @@ void ThreadPool::worker(int thread) {
   while (true) {
     for (int i = 0; start_.value.load(std::memory_order_acquire) == seen; ++i) {
       if (i < kSpinsBetweenRuns) {
-        __builtin_ia32_pause();
+        pause_briefly();
       } else {
         start_.value.wait(seen, std::memory_order_acquire);
       }

@@ -13,6 +13,16 @@
 
 namespace octavo {
 
+// Leaves the core's units to the other thread of the core, if it has one, and asks memory less
+// often.
+inline void pause_briefly() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("isb" ::: "memory");  // `yield` does nothing on most such processors
+#endif
+}
+
 // Waits until done(value of word): spins for about as long as a wake-up takes, offers the processor
 // to others for a moment, then sleeps. Sleeping also tells the system that this core is free, so
 // that a thread that is waited for, and shares its core with another process, moves over. Whoever
@@ -25,7 +35,7 @@ void wait_until(std::atomic<uint32_t>& word, Done done) {
     const uint32_t value = word.load(std::memory_order_acquire);
     if (done(value)) return;
     if (i < kPauses) {
-      __builtin_ia32_pause();
+      pause_briefly();
     } else if (i < kPauses + kYields) {
       sched_yield();
     } else {

@@ -3,8 +3,8 @@
 // the same order, except where bfloat16 pairs are multiplied: that instruction rounds in its own
 // way. The generic tier has no fused multiply-add, so its floats differ in the last bits; the other
 // tests hold each tier to the same bounds.
+#include <algorithm>
 #include <cmath>
-#include <iterator>
 
 #include "kernels/kernel_table.h"
 #include "plan/acts.h"
@@ -14,32 +14,22 @@
 namespace octavo::test {
 namespace {
 
-struct Tier {
-  const char* name;
-  const KernelTable& (*table)();
-};
-constexpr Tier kTiers[] = {
-    {"generic", generic_kernels}, {"avx2", avx2_kernels}, {"avx512", avx512_kernels}};
+enum class Among { kEveryTier, kFusedTiers };
+using enum Among;
 
-bool runs(const Tier& tier) {
-  return std::string(supported_isas()).find(tier.name) != std::string::npos;
-}
-
-// Calls body(table) for each tier that this processor has, from `first` on, and compares all
-// results with the first's.
+// Calls body(table) for each tier that this processor has, and compares all results with the
+// best's.
 template <class Body>
-void check_same_bits(const char* what, int first, Body body) {
-  std::vector<uint8_t> wanted;
-  for (int i = first; i < static_cast<int>(std::size(kTiers)); ++i) {
-    if (!runs(kTiers[i])) continue;
-    const std::vector<uint8_t> got = body(kTiers[i].table());
-    if (wanted.empty()) wanted = got;
-    CHECK(!got.empty() && got == wanted, "%s: %s and %s differ", what, kTiers[first].name,
-          kTiers[i].name);
+void check_same_bits(const char* what, Among tiers, Body body) {
+  const KernelTable& best = *supported_kernels().tables[0];
+  const std::vector<uint8_t> wanted = body(best);
+  for (const KernelTable* table : supported_kernels()) {
+    if (tiers == kFusedTiers && table == &generic_kernels()) continue;
+    const std::vector<uint8_t> got = body(*table);
+    CHECK(!got.empty() && got == wanted, "%s: %s and %s differ", what, table->name, best.name);
   }
 }
-constexpr int kEveryTier = 0, kFusedTiers = 1;
-constexpr int kRows = 4;  // as many as every tier's kernels of these formats take at once
+constexpr int kRows = 4;
 
 template <class T>
 void append(std::vector<uint8_t>* bytes, const T* data, int64_t n) {
@@ -82,12 +72,25 @@ constexpr QuantType kQuantized[] = {QuantType::kQ4_0, QuantType::kQ4_1, QuantTyp
                                     QuantType::kQ5_1, QuantType::kQ8_0, QuantType::kQ4_K,
                                     QuantType::kQ5_K, QuantType::kQ6_K};
 
+// `rows` rows times the first tile, as many at once as the tier's kernel takes.
+std::vector<float> multiply(const KernelTable& table, const Linear& linear, const Acts& acts,
+                            int rows) {
+  const Linear::Tile& tile = linear.tile(0);
+  std::vector<float> out(rows * kTileCols);
+  for (int row = 0; row < rows;) {
+    const int count = std::min(table.max_rows(tile.format), rows - row);
+    table.gemm[static_cast<int>(tile.format)][count - 1](acts.view(), row, tile.data, {},
+                                                         &out[row * kTileCols]);
+    row += count;
+  }
+  return out;
+}
+
 std::vector<uint8_t> products(const KernelTable& table, const Linear& linear, const Acts& acts) {
-  std::vector<float> out(kRows * kTileCols);
+  const Linear::Tile& tile = linear.tile(0);
   std::vector<uint8_t> bytes;
   for (int rows = 1; rows <= kRows; ++rows) {
-    const Linear::Tile& tile = linear.tile(0);
-    table.gemm[static_cast<int>(tile.format)][rows - 1](acts.view(), 0, tile.data, {}, out.data());
+    std::vector<float> out = multiply(table, linear, acts, rows);
     append(&bytes, out.data(), rows * kTileCols);
     if (table.add_outliers[static_cast<int>(tile.format)] == nullptr) continue;
     const Outlier outliers[] = {{0, 17.25f}, {0, -9.1f}};
@@ -176,9 +179,7 @@ TEST(every_tier_has_the_same_integer_products) {
     const Matrix matrix(type, 32, random);
     const Acts acts = activations(32, ActFormat::kQ8, random);
     check_same_bits("one group", kEveryTier, [&](const KernelTable& table) {
-      std::vector<float> out(kRows * kTileCols);
-      table.gemm[static_cast<int>(WeightFormat::kS8)][kRows - 1](
-          acts.view(), 0, matrix.linear.tile(0).data, {}, out.data());
+      const std::vector<float> out = multiply(table, matrix.linear, acts, kRows);
       std::vector<uint8_t> bytes;
       append(&bytes, out.data(), kRows * kTileCols);
       return bytes;

@@ -166,6 +166,12 @@ class Plan:
 
     def run(self, tokens: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], sequences: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], tables: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], copies: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], rows: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], draws: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], ids: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], bias_values: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], out_tokens: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], out_logprobs: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu')], out_top_ids: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], out_top_logprobs: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu')], logits: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')] | None) -> None: ...
 
+    def read_page(self, block: int, page: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')]) -> None:
+        """Copies one block, all layers in one piece."""
+
+    def write_page(self, block: int, page: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None:
+        """Fills one block with what was read."""
+
     def grow_pool(self) -> bool:
         """Prepares memory for blocks to come; whether more is to be done."""
 
@@ -176,6 +182,9 @@ class Plan:
 
     @property
     def weight_bytes(self) -> int: ...
+
+    @property
+    def page_bytes(self) -> int: ...
 
     @property
     def pool_bytes(self) -> int: ...

@@ -71,12 +71,31 @@ class CacheConfig:
     """auto is float32 with dtype float32, else bfloat16; int8 has a scale for each token and head; fp8 is E4M3."""
     prefix_caching: bool = True
     """Keep blocks for requests that begin alike, until others need them."""
+    swap_space: int = 0
+    """Bytes of a file for pages of preempted requests; 0: none."""
+    swap_dir: str | None = None
+    """Folder of that file; None: the system's temporary folder."""
+    kv_cache_dir: str | None = None
+    """Folder in which the prefix cache outlives the process; None: it does not."""
+    kv_cache_dir_size: int = 4 * 1024**3
+    """Most bytes in that folder."""
 
     def __post_init__(self) -> None:
         _one_of("block_size", self.block_size, BLOCK_SIZES)
         _one_of("kv_cache_dtype", self.kv_cache_dtype, KV_CACHE_DTYPES)
         _at_least("num_blocks", self.num_blocks, 1)
         _at_least("kv_cache_memory_bytes", self.kv_cache_memory_bytes, 1)
+        _at_least("swap_space", self.swap_space, 0)
+        _at_least("kv_cache_dir_size", self.kv_cache_dir_size, 1)
+        if self.swap_dir is not None and self.swap_space == 0:
+            raise ConfigError(
+                f"swap_dir has no effect without swap_space: give both; given: {self.swap_dir}"
+            )
+        if self.kv_cache_dir is not None and not self.prefix_caching:
+            raise ConfigError(
+                "kv_cache_dir keeps the prefix cache, which is turned off: give one of both; "
+                f"given: {self.kv_cache_dir}"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +174,8 @@ class EngineConfig:
     backend: Backend = Backend.NATIVE
     num_threads: int | None = None
     """Compute threads; None: the cores that affinity and cgroup quota leave."""
+    cpus: tuple[int, ...] | None = None
+    """Logical CPUs that the engine's process keeps to, so that several engines do not meet; None: all it may use."""
     seed: int | None = None
     """Seeds of requests that bring none are derived from this and their order; None: drawn at random."""
     max_logprobs: int = 20
@@ -217,6 +238,8 @@ class ServerConfig:
     """No /docs, /redoc and /openapi.json."""
     salt_cache_by_api_key: bool = False
     """Only requests with the same API key share prefixes: how long one takes tells nobody else what it begins with."""
+    api_server_count: int = 1
+    """Front end processes over the one engine; the kernel divides connections between them."""
     log_requests: bool = False
     """One line per request, never with its text."""
 
@@ -247,6 +270,7 @@ class ServerConfig:
             )
         _at_least("max_body_bytes", self.max_body_bytes, 1)
         _at_least("max_prompts_per_request", self.max_prompts_per_request, 1)
+        _at_least("api_server_count", self.api_server_count, 1)
 
 
 def choice_of(kind: type[E], name: str, value: object) -> E:

@@ -15,6 +15,7 @@ OctavoError
 ├── DownloadError                      a model could not be fetched
 ├── PlatformError                      this machine is not supported
 ├── QueueFullError                     more requests are waiting than the limit allows; HTTP 503
+├── TierError                          a page could not be swapped, stored or had back; it is computed again
 ├── RequestFailedError                 this request failed inside the engine; others go on
 └── EngineDeadError                    the engine process has ended; HTTP 503
 """
@@ -83,6 +84,10 @@ class PlatformError(OctavoError):
 
 class QueueFullError(OctavoError):
     """The waiting queue is at its limit."""
+
+
+class TierError(OctavoError):
+    """A page could not be written to or read from the swap space or the stored prefixes. Logged; the tokens are computed again."""
 
 
 class RequestFailedError(OctavoError):

@@ -36,6 +36,7 @@ from octavo.offline.prompts import (
     split_prompts,
 )
 from octavo.outputs import BeamSearchOutput, Metric, RequestOutput
+from octavo.resolve import GIB
 from octavo.text.bad_words import with_bad_words
 from octavo.text.chat_template import ChatTemplate, load_chat_template
 from octavo.text.tokenizer import Tokenizer, load_tokenizer
@@ -55,6 +56,9 @@ class LLM:
     Requests without a seed draw theirs from `seed` and their order: the same calls give the same answers.
     """
 
+    _ended: str | None = None
+    """Why it takes no more requests."""
+
     def __init__(
         self,
         model: str | Path = DEFAULT_MODEL,
@@ -69,6 +73,10 @@ class LLM:
         kv_cache_memory_bytes: int | None = None,
         kv_cache_dtype: str = "auto",
         enable_prefix_caching: bool | None = None,
+        swap_space: float = 0,
+        swap_dir: str | None = None,
+        kv_cache_dir: str | None = None,
+        kv_cache_dir_size: int = 4 * GIB,
         max_num_batched_tokens: int = 2048,
         max_num_seqs: int | None = None,
         scheduling_policy: str = "fcfs",
@@ -88,12 +96,10 @@ class LLM:
             model=_model_config(model, tokenizer, revision, dtype, max_model_len, quantization),
             cache=CacheConfig(
                 block_size, num_gpu_blocks_override, kv_cache_memory_bytes, kv_cache_dtype, enable_prefix_caching is not False,
-            ),
+                int(swap_space * GIB), swap_dir, kv_cache_dir, kv_cache_dir_size),
             scheduler=_scheduler_config(max_num_batched_tokens, max_num_seqs, scheduling_policy),
-            speculation=speculation,
-            speculative_config=_speculation_config(speculative_config),
-            backend=choice_of(Backend, "backend", backend),
-            num_threads=num_threads, seed=seed, max_logprobs=max_logprobs,
+            speculation=speculation, speculative_config=_speculation_config(speculative_config), seed=seed,
+            backend=choice_of(Backend, "backend", backend), num_threads=num_threads, max_logprobs=max_logprobs,
         )  # fmt: skip
         self._built, self._lock = build_engine(config), threading.Lock()
         path = self._built.model.path
@@ -103,7 +109,6 @@ class LLM:
             generation_config, override_generation_config, self._built.model.generation.sampling
         )
         self._seeds, self._num_requests = SeedSource(seed), 0
-        self._ended: str | None = None
 
     def generate(
         self,

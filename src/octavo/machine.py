@@ -8,7 +8,7 @@ import logging
 import math
 import os
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,7 +61,7 @@ def inspect_machine(root: Path = ROOT, affinity: frozenset[int] | None = None) -
     return Machine(
         cpu_model=_read_cpu_model(root),
         num_cpus=len(cpus),
-        num_cores=_count_cores(root, cpus),
+        num_cores=max(1, len(cores_of(cpus, root))),
         cpu_quota=min(_cpu_quotas(root), default=None),
         memory_total=total,
         memory_available=max(0, available),
@@ -98,13 +98,19 @@ def _read_meminfo(root: Path) -> tuple[int, int]:
     return total * 1024, kib.get("MemAvailable", kib.get("MemFree", total)) * 1024
 
 
-def _count_cores(root: Path, cpus: frozenset[int]) -> int:
-    """Physical cores among logical CPUs; where the topology is hidden each CPU counts as a core."""
-    cores = set()
-    for cpu in cpus:
+def allowed_cores(root: Path = ROOT) -> list[tuple[int, ...]]:
+    """The physical cores that this process may use, each as its logical CPUs."""
+    return cores_of(os.sched_getaffinity(0), root)
+
+
+def cores_of(cpus: Iterable[int], root: Path = ROOT) -> list[tuple[int, ...]]:
+    """The physical cores among logical CPUs, each as its CPUs; where the topology is hidden each CPU counts as a core."""
+    cores: dict[str, list[int]] = {}
+    for cpu in sorted(cpus):
         topology = root / f"sys/devices/system/cpu/cpu{cpu}/topology"
-        cores.add(_read(topology / "thread_siblings_list").strip() or f"cpu{cpu}")
-    return max(1, len(cores))
+        name = _read(topology / "thread_siblings_list").strip() or f"cpu{cpu}"
+        cores.setdefault(name, []).append(cpu)
+    return [tuple(core) for core in cores.values()]
 
 
 def _cpu_quotas(root: Path) -> Iterator[float]:

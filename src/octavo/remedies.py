@@ -44,7 +44,7 @@ def needs(config: EngineConfig, facts: ModelFacts, machine: Machine) -> str:
 def remedies(config: EngineConfig, facts_of: FactsOf, machine: Machine) -> list[str]:
     """Commands with the fewest changes that fit, at most MOST_REMEDIES; the longest context that each allows."""
     found: list[str] = []
-    for changed in _nearby(config):
+    for changed in nearby(config):
         fitting = _longest(changed, config.model.max_model_len, facts_of, machine)
         if fitting is not None and (command := serve_command(fitting, config)) not in found:
             found.append(command)
@@ -55,8 +55,14 @@ def remedies(config: EngineConfig, facts_of: FactsOf, machine: Machine) -> list[
 
 def serve_command(config: EngineConfig, given: EngineConfig | None = None) -> str:
     """`octavo serve` with the flags in which these settings differ from the defaults."""
+    return " ".join(["octavo serve", (given or config).model.model, *changed_flags(config)])
+
+
+def changed_flags(config: EngineConfig) -> list[str]:
+    """The flags in which these settings differ from the defaults, each with its value."""
     usual = EngineConfig()
     flags = [
+        ("--revision", config.model.revision, None),
         ("--dtype", config.model.dtype, usual.model.dtype),
         ("--quantization", config.model.quantization, None),
         ("--kv-cache-dtype", config.cache.kv_cache_dtype, usual.cache.kv_cache_dtype),
@@ -72,12 +78,13 @@ def serve_command(config: EngineConfig, given: EngineConfig | None = None) -> st
         ),
         ("--threads", config.num_threads, None),
     ]
-    name = (given or config).model.model
     chosen = [f"{flag} {value}" for flag, value, default in flags if value != default]
-    return " ".join(["octavo serve", name, *chosen])
+    if not config.cache.prefix_caching:
+        chosen.append("--no-enable-prefix-caching")
+    return chosen
 
 
-def _nearby(config: EngineConfig) -> Iterator[EngineConfig]:
+def nearby(config: EngineConfig) -> Iterator[EngineConfig]:
     """Changed settings, the smallest changes first. The pool and the context are left to what fits."""
     free_size = replace(
         config,

@@ -109,7 +109,8 @@ def test_a_mistake_is_one_line(arguments: tuple[str, ...], message: str, model: 
         (("--concurrency", "0"), "--concurrency must be above 0"),
         (("--goodput", "ttft:1"), "--goodput takes NAME:MS"),
         (("--url", "http://127.0.0.1:1"), "names no model"),
-        (("--max-model-len", "8"), "a request to warm up failed: status 400"),
+        (("--max-model-len", "8"), "do not fit into 8 (--max-model-len)"),
+        (("--max-model-len", "8", "--no-offline"), "a request to warm up failed: status 400"),
     ],
 )
 def test_a_mistake_with_serve(
@@ -134,6 +135,10 @@ def test_serve_starts_a_server_of_its_own(model: str, workload: Path) -> None:
         assert 0 <= report[name]["p50"] <= report[name]["p90"] <= report[name]["p99"]
     assert 0 < report["load_generator_cpu_share"] < 1
     assert report["front_end_cpu_us_per_token"] >= 0
+    offline = report["offline_output_tokens_per_s"] * (1 - report["load_generator_cpu_share"])
+    share = report["output_tokens_per_s"] / offline
+    assert report["served_share_of_offline"] == pytest.approx(share)
+    assert report["served_against_offline"].startswith(f"{share:.1%}: ")
     assert report["engine_cpu_s"] >= 0
     assert report["pss_bytes"] > report["front_end_pss_bytes"] > 1e6
     assert report["ledger_kv_cache_bytes"] > 0

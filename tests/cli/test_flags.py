@@ -64,6 +64,14 @@ def test_without_flags_the_settings_are_those_of_the_classes() -> None:
         (("--max-model-len", "-1"), EngineConfig()),
         (("--block-size", "32"), EngineConfig(cache=CacheConfig(block_size=32))),
         (("--num-gpu-blocks-override", "9"), EngineConfig(cache=CacheConfig(num_blocks=9))),
+        (("--swap-space", "4"), EngineConfig(cache=CacheConfig(swap_space=4 << 30))),
+        (("--swap-space", "0.5"), EngineConfig(cache=CacheConfig(swap_space=1 << 29))),
+        (("--swap-space", "512M"), EngineConfig(cache=CacheConfig(swap_space=1 << 29))),
+        (("--kv-cache-dir", "kv"), EngineConfig(cache=CacheConfig(kv_cache_dir="kv"))),
+        (
+            ("--kv-cache-dir", "kv", "--kv-cache-dir-size", "20G"),
+            EngineConfig(cache=CacheConfig(kv_cache_dir="kv", kv_cache_dir_size=20 << 30)),
+        ),
         (("--num-blocks-override", "9"), EngineConfig(cache=CacheConfig(num_blocks=9))),
         (
             ("--kv-cache-memory-bytes", "2G"),
@@ -177,6 +185,7 @@ def test_every_setting_has_a_flag() -> None:
     }
     targets = {flag.target for flag in FLAGS}
     by_argument = {"model.model", "engine.model", "engine.cache", "engine.scheduler"}
+    by_argument.add("engine.cpus")  # set where several engines divide them
     for section, kind in sections.items():
         for field in fields(kind):
             assert f"{section}.{field.name}" in targets | by_argument

@@ -258,6 +258,8 @@ def test_doctor_describes_this_machine() -> None:
     assert report["instruction_set"] in ("avx512", "avx2", "generic")
     assert 1 <= report["num_threads"] <= report["num_cpus"] <= (os.cpu_count() or 1)
     assert 0 < report["memory_available_bytes"] <= report["memory_total_bytes"]
+    assert report["transparent_huge_pages"] in ("always", "madvise", "never", None)
+    assert {"num_cores", "cpu_quota", "gpus", "port", "cache_dir"} <= report.keys()
     assert {"Q4_1", "Q8_0", "BF16"} <= set(report["gguf_types"])
     assert "gemma3" in report["gguf_architectures"]
     assert set(report["models"]) == {"smollm2", "gemma3-270m"}

@@ -121,6 +121,32 @@ def test_a_sweep_prints_a_command() -> None:
     report("simulate", "sweep", *OPT, *flags[:-1], "itl_p99<1ms", returncode=1)
 
 
+def test_a_sweep_over_a_trace(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.jsonl"
+    rows = [{"prompt_len": 40 + i, "output_len": 20, "arrival_s": i * i / 10} for i in range(40)]
+    trace.write_text("\n".join(map(json.dumps, rows)))
+    flags = ("--block-size", "16", "--max-num-seqs", "8,64", "--max-num-batched-tokens", "512",
+             "--workload", str(trace), "--target", "ttft_p99<2s,itl_p99<100ms")  # fmt: skip
+    found = report("simulate", "sweep", *OPT, *flags)
+    rates = {row["max_num_seqs"]: row["max_requests_per_s"] for row in found["rows"]}
+    assert rates[64] > rates[8] > 0
+    refused = octavo("simulate", "sweep", *OPT, *flags, "--seconds", "60")
+    assert "--seconds is for made-up loads" in refused.stderr
+    refused = octavo("simulate", "run", *OPT, "--workload", str(trace), "--turns", "2")
+    assert "--turns is for made-up loads" in refused.stderr
+    assert refused.returncode == 2
+
+
+def test_beginnings_in_common_are_found_in_the_cache() -> None:
+    load = ("--requests", "30", "--prefix-tokens", "200", "--turns", "2", "--pause", "1")
+    found = report("simulate", "run", *OPT, *load)
+    assert found["prefix_caching"] is True
+    assert found["cached_share"] > 0.5
+    off = report("simulate", "run", *OPT, *load, "--no-enable-prefix-caching")
+    assert off["cached_share"] == 0
+    assert off["num_computed_tokens"] > found["num_computed_tokens"] + 40 * 200
+
+
 def test_a_fleet() -> None:
     found = report("simulate", "fleet", *OPT, "--replicas", "3", "--rate", "6", "--requests", "60")
     assert list(found["routing"]) == ["round-robin", "least-loaded", "prefix-aware"]
@@ -134,7 +160,7 @@ def test_a_fleet() -> None:
         ((*OPT, "--policy", "magic"), "--policy must be one of paged, max"),
         ((*OPT, "--rate", "0"), "--rate must be above 0"),
         ((*OPT, "--memory", "20GB"), "opt-13b takes"),
-        ((*OPT, "-n", "0"), "n must be at least 1"),
+        ((*OPT, "-n", "0"), "-n must be at least 1"),
         ((*OPT, "--costs", "/dev/null"), "no costs as"),
     ],
 )
@@ -142,6 +168,31 @@ def test_mistakes_of_a_simulation(arguments: tuple[str, ...], message: str) -> N
     result = octavo("simulate", "run", *arguments)
     assert result.returncode == 2
     assert message in result.stderr
+
+
+def test_simulated_against_measured_in_small(tmp_path: Path) -> None:
+    trace = tmp_path / "small.jsonl"
+    trace.write_text("\n".join(['{"prompt_len": 20, "output_len": 12}'] * 8))
+    flags = (
+        "--requests",
+        "6",
+        "--repeats",
+        "1",
+        "--profile-seconds",
+        "2",
+        "--max-model-len",
+        "256",
+    )
+    ran = octavo("simulate", "validate", str(trace), "--model", str(text_model_folder()), *flags,
+                 "--output", "json")  # fmt: skip
+    found = json.loads(ran.stdout)
+    # How near depends on the machine, what is compared does not.
+    assert ran.returncode == (0 if found["holds"] else 1)
+    trials = [(c["trial"]["share"], c["trial"]["max_num_seqs"]) for c in found["comparisons"]]
+    assert trials == [(0.3, 256), (0.6, 256), (0.85, 256), (0.85, 2), (0.85, 4)]
+    for c in found["comparisons"]:
+        assert c["measured"]["tokens_per_s"] > 0 < c["simulated"]["tokens_per_s"]
+    assert found["fit"]["num_steps"] > 100
 
 
 def test_measured_costs_and_a_load_on_the_real_engine(tmp_path: Path) -> None:

@@ -123,12 +123,8 @@ def test_every_dependency_is_used_and_credited() -> None:
     text = (ROOT / "pyproject.toml").read_text()
     (listed,) = re.findall(r"^dependencies = \[$(.*?)^\]$", text, re.MULTILINE | re.DOTALL)
     # uvicorn finds httptools by itself.
-    modules = {
-        "pyyaml": "yaml",
-        "pyzmq": "zmq",
-        "prometheus-client": "prometheus_client",
-        "httptools": "uvicorn",
-    }
+    modules = {"pyzmq": "zmq", "prometheus-client": "prometheus_client", "httptools": "uvicorn"}
+    modules["pyyaml"] = "yaml"
     sources = "\n".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
     credits = (ROOT / "THIRD_PARTY.md").read_text().lower()
     names = re.findall(r'"([\w-]+)', listed)

@@ -1,4 +1,5 @@
-"""Any order of allocations, forks, hits, publications and frees, against memory in which every sequence must find its own.
+"""Any order of all that is done with blocks, against memory in which every sequence must find its own: allocations, forks, hits,
+publications, frees, tails that are dropped, pages that are swapped out and in.
 
 A slot of that memory holds all tokens up to its own, as keys and values depend on them: a block that was reused
 for another beginning, evicted while it was held, or written while it was shared is found out.
@@ -21,6 +22,7 @@ from hypothesis.stateful import (
 from octavo.core.block_tables import BlockTables, OutOfBlocksError
 from octavo.core.prefix_cache import PrefixChain
 from octavo.core.step import BlockCopy, SeqId
+from octavo.core.swap_space import SwapSpace
 
 tokens_of = st.lists(st.integers(0, 1), min_size=1, max_size=9)
 """Of two kinds, so that beginnings are often equal."""
@@ -37,14 +39,29 @@ class Known:
         return array("i", self.tokens)
 
 
+def chain_up_to(chain: PrefixChain, num_blocks: int) -> PrefixChain:
+    """What follows may be other tokens than before."""
+    shorter = chain.fork()
+    del shorter._keys[num_blocks:]
+    return shorter
+
+
 class TablesMachine(RuleBasedStateMachine):
     """`known` remembers the tokens of each sequence, `memory` what was written where."""
 
-    @initialize(num_blocks=st.integers(1, 40), block_size=st.integers(1, 5))
-    def open(self, num_blocks: int, block_size: int) -> None:
+    @initialize(
+        num_blocks=st.integers(1, 40),
+        block_size=st.integers(1, 5),
+        num_swap_slots=st.integers(0, 9),
+    )
+    def open(self, num_blocks: int, block_size: int, num_swap_slots: int) -> None:
         self.tables = BlockTables(num_blocks, block_size)
         self.memory: list[list[object]] = [[None] * block_size for _ in range(num_blocks)]
         self.known: dict[SeqId, Known] = {}
+        self.swap_space = SwapSpace(num_swap_slots)
+        self.slots: dict[int, list[object]] = {}
+        self.away: dict[SeqId, Known] = {}
+        """Those that are swapped out."""
         self.next_id = 0
 
     def new_id(self) -> SeqId:
@@ -160,6 +177,63 @@ class TablesMachine(RuleBasedStateMachine):
                 self.grow(seq_id, [added])
             assert self.tables.num_available == expected
 
+    @precondition(lambda self: self.known)
+    @rule(data=st.data())
+    def drop_tail(self, data: st.DataObject) -> None:
+        """A sequence keeps some of its full blocks; what only it had of the others comes free."""
+        tables, seq_id = self.tables, self.pick(data)
+        known, blocks = self.known[seq_id], tables.blocks(seq_id)
+        num_kept = data.draw(st.integers(0, len(blocks) - 1))
+        num_private = sum(tables.ref_count(block) == 1 for block in blocks[num_kept:])
+        available = tables.num_available
+        tables.cut(seq_id, num_kept)
+        assert tables.num_available == available + num_private
+        known.chain.num_published = min(known.chain.num_published, num_kept)
+        del known.tokens[num_kept * tables.block_size :]
+        known.chain = chain_up_to(known.chain, num_kept)
+        if num_kept == 0:
+            del self.known[seq_id]
+
+    @precondition(lambda self: self.known)
+    @rule(data=st.data(), count=st.integers(1, 3))
+    def swap_out(self, data: st.DataObject, count: int) -> None:
+        """Some leave together; what they share is written once."""
+        tables = self.tables
+        leaving = sorted(self.known)[-count:]
+        blocks = {block for seq_id in leaving for block in tables.blocks(seq_id)}
+        if len(blocks) > self.swap_space.num_free:
+            return
+        swaps = self.swap_space.put(
+            [(s, tables.blocks(s), len(self.known[s].tokens)) for s in leaving]
+        )
+        assert {swap.block for swap in swaps} == blocks
+        for swap in swaps:
+            self.slots[swap.slot] = self.memory[swap.block][:]
+        for seq_id in leaving:
+            tables.free(seq_id)
+            self.away[seq_id] = self.known.pop(seq_id)
+
+    @precondition(lambda self: self.away)
+    @rule(data=st.data(), fails=st.booleans())
+    def swap_in(self, data: st.DataObject, fails: bool) -> None:
+        """All comes back, if there are blocks; a slot that has failed is not used again."""
+        seq_id = data.draw(st.sampled_from(sorted(self.away)))
+        swapped = self.swap_space.of(seq_id)
+        assert swapped.num_tokens == len(self.away[seq_id].tokens)
+        if fails:
+            self.swap_space.release(seq_id, failed=swapped.slots[-1:])
+            del self.away[seq_id]
+            return
+        if len(swapped.slots) > self.tables.num_available:
+            return
+        known = self.away.pop(seq_id)
+        self.tables.grow(seq_id, swapped.num_tokens)
+        for block, slot in zip(self.tables.blocks(seq_id), swapped.slots, strict=True):
+            self.memory[block] = self.slots[slot][:]
+        self.swap_space.release(seq_id)
+        known.chain.num_published = 0
+        self.known[seq_id] = known
+
     @rule()
     def forget_cached(self) -> None:
         num_referenced = self.tables.num_referenced
@@ -179,6 +253,8 @@ class TablesMachine(RuleBasedStateMachine):
     def the_books_add_up(self) -> None:
         tables = self.tables
         tables.check_integrity()
+        self.swap_space.check_integrity()
+        assert self.swap_space.num_sequences == len(self.away)
         held = {block for seq_id in self.known for block in tables.blocks(seq_id)}
         num_entries = sum(len(tables.blocks(seq_id)) for seq_id in self.known)
         assert tables.num_referenced == len(held)
@@ -194,7 +270,7 @@ def run_machine(max_examples: int) -> None:
 
 
 def test_any_order_of_operations() -> None:
-    run_machine(150)
+    run_machine(250)
 
 
 @pytest.mark.long

@@ -5,7 +5,7 @@ import pytest
 from octavo.core.events import RequestEndEvent
 from octavo.core.request import FinishReason
 from octavo.core.step import BlockCopy, Sample
-from support.fake_runner import RowError
+from support.fake_runner import FakeRunner, RowError
 from support.scheduling import Rig, make_request
 
 
@@ -32,6 +32,7 @@ def test_the_prompt_is_computed_once_and_shared() -> None:
 
     plans = rig.run()
     assert all(plan.copies == () for plan in plans)
+    assert isinstance(rig.runner, FakeRunner)
     assert rig.runner.num_tokens == 6 + 4 * 4
     rig.check_answer(request)
 

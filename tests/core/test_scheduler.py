@@ -10,7 +10,7 @@ from octavo.config import SchedulingPolicy
 from octavo.core.events import PromptEvent, RequestEndEvent, SequenceEndEvent, TokenEvent
 from octavo.core.request import FinishReason
 from octavo.core.step import Sample, StepPlan, StepResult
-from support.fake_runner import Choose, RowError, draw, logprobs_of
+from support.fake_runner import Choose, FakeRunner, RowError, draw, logprobs_of
 from support.scheduling import Rig, expected_outputs, make_request
 
 STOP, LENGTH, ABORT, ERROR = FinishReason
@@ -168,6 +168,7 @@ def test_end_tokens_are_suppressed_until_min_tokens() -> None:
         seen.append(sample.suppressed_token_ids)
         return 9
 
+    assert isinstance(rig.runner, FakeRunner)
     rig.runner._choose = choose
     rig.scheduler.add(make_request("a", max_tokens=4, min_tokens=2, stop_token_ids=(7,)))
     rig.run()

@@ -4,6 +4,10 @@ After every step the books add up; in the end every request has ended once, with
 got alone in an unbounded pool.
 """
 
+import random
+from array import array
+from collections.abc import Callable
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -16,14 +20,22 @@ from hypothesis.stateful import (
 )
 
 from octavo.config import SchedulingPolicy, SpeculationConfig
+from octavo.core.costs import RestoreCosts
 from octavo.core.request import FinishReason, Request
 from octavo.core.step import StepPlan
 from octavo.errors import CapacityError, ContextLengthError, InvalidParameterError, UserError
-from support.fake_runner import Choose, echo, hashed, logprobs_of
+from support.fake_runner import Choose, FakeRunner, echo, hashed, logprobs_of
 from support.scheduling import Rig, expected_outputs, make_request
 
 MAX_MODEL_LEN = 40
 SPECULATION = SpeculationConfig()
+COSTS = (
+    None,
+    RestoreCosts(token=1.0),
+    RestoreCosts(token=1.0, page_out=0.1, page_in=0.1),
+    RestoreCosts(token=1.0, page_out=4.0, page_in=4.0),
+)
+"""Not measured; tail or all computed again; mostly swapped; some of each."""
 GUESSY = SpeculationConfig(num_speculative_tokens=20, prompt_lookup_min=1)
 """Many and long guesses."""
 
@@ -62,6 +74,11 @@ class SchedulerMachine(RuleBasedStateMachine):
         max_num_seqs=st.integers(1, 8),
         policy=st.sampled_from(SchedulingPolicy),
         prefix_caching=st.sampled_from([True, True, True, False]),
+        costs=st.sampled_from(COSTS),
+        num_swap_slots=st.sampled_from([0, 3, 20, 100]),
+        is_stored=st.booleans(),
+        failures=st.sampled_from([0.0, 0.0, 0.3]),
+        rng=st.randoms(use_true_random=False),
         model=st.sampled_from([(hashed, None), (echo, None), (echo, SPECULATION), (echo, GUESSY)]),
     )
     def open(
@@ -73,11 +90,17 @@ class SchedulerMachine(RuleBasedStateMachine):
         policy: SchedulingPolicy,
         prefix_caching: bool,
         model: tuple[Choose, SpeculationConfig | None],
+        costs: RestoreCosts | None,
+        num_swap_slots: int,
+        is_stored: bool,
+        failures: float,
+        rng: random.Random,
     ) -> None:
         num_blocks = num_slots // block_size
         self.num_slots = num_blocks * block_size
         self.max_num_seqs = max_num_seqs
-        self.rig = Rig(
+        self.stored: dict[bytes, array[int]] | None = {} if is_stored else None
+        self.open_rig: Callable[[], Rig] = lambda: Rig(
             num_blocks=num_blocks,
             block_size=block_size,
             max_num_batched_tokens=max_num_batched_tokens,
@@ -88,7 +111,18 @@ class SchedulerMachine(RuleBasedStateMachine):
             prefix_caching=prefix_caching,
             choose=model[0],
             speculation=model[1],
+            costs=costs,
+            num_swap_slots=num_swap_slots,
+            stored=self.stored,
+            runner=FakeRunner(
+                num_blocks,
+                block_size,
+                choose=model[0],
+                stored=self.stored,
+                fails=lambda: rng.random() < failures,
+            ),
         )
+        self.rig = self.open_rig()
         self.requests: list[Request] = []
         self.aborted: set[str] = set()
         self.aborted_sequences: set[tuple[str, int]] = set()
@@ -142,6 +176,14 @@ class SchedulerMachine(RuleBasedStateMachine):
         prompt = [*known[: len(known) - cut], *added[: data.draw(st.integers(1, 3))]]
         self.submit_request(prompt, 1, 0, before.cache_salt, params)
 
+    @precondition(lambda self: self.stored is not None)
+    @rule()
+    def restart(self) -> None:
+        """What is open ends; what was stored is found again."""
+        self.finish()
+        self.rig = self.open_rig()
+        self.requests, self.aborted, self.aborted_sequences = [], set(), set()
+
     @rule()
     def reset_the_cache(self) -> None:
         self.rig.scheduler.reset_prefix_cache()
@@ -189,8 +231,10 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.rig.step(between)
 
     def teardown(self) -> None:
-        if not hasattr(self, "rig"):
-            return
+        if hasattr(self, "rig"):
+            self.finish()
+
+    def finish(self) -> None:
         self.rig.run(max_steps=20_000)
         assert sorted(self.rig.log.ended) == sorted(request.request_id for request in self.requests)
         for request in self.requests:
@@ -244,9 +288,9 @@ def run_machine(max_examples: int) -> None:
 
 
 def test_any_order_of_requests_steps_and_aborts() -> None:
-    run_machine(150)
+    run_machine(250)
 
 
 @pytest.mark.long
 def test_any_order_of_requests_steps_and_aborts_long() -> None:
-    run_machine(1_500)
+    run_machine(2_500)

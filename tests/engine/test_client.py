@@ -10,9 +10,12 @@ import pytest
 
 from octavo.core.request import splitmix64
 from octavo.core.sampling_params import SamplingParams
+from octavo.engine.channel import EngineEnd
 from octavo.engine.client import EngineClient
-from octavo.engine.messages import PromptLogprobs, RequestEnd, SequenceOutput
+from octavo.engine.endpoint import Endpoint
+from octavo.engine.messages import EngineFailed, PromptLogprobs, RequestEnd, SequenceOutput
 from octavo.errors import (
+    ConfigError,
     ContextLengthError,
     EngineDeadError,
     InvalidParameterError,
@@ -279,3 +282,42 @@ def test_every_error_of_the_tree_survives_the_way() -> None:
     assert isinstance(error_named("QueueFullError", "m"), QueueFullError)
     assert isinstance(error_named(None, "m"), RequestFailedError)
     assert isinstance(error_named("SomethingElse", "m"), RequestFailedError)
+
+
+class LateWords:
+    """An engine process that has ended, and whose last message is still on its way."""
+
+    pid = 0
+    client_index = 0
+    is_own = False
+
+    def __init__(self, code: int) -> None:
+        self.endpoint = Endpoint.create()
+        self._code = code
+
+    def wait(self) -> int:
+        return self._code
+
+    def stop(self) -> None: ...
+
+    def connected(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+
+@pytest.mark.parametrize(("code", "reason"), [(1, "no room for the pages"), (-9, "SIGKILL")])
+async def test_a_reason_that_arrives_late_is_not_lost(code: int, reason: str) -> None:
+    """On a busy machine the end of a process is known before what it said has been read."""
+    process = LateWords(code)
+    client = EngineClient(process)
+    await client.connect()
+    engine = EngineEnd(process.endpoint)
+    asyncio.get_running_loop().call_later(
+        1.0, engine.send, EngineFailed("ConfigError", "no room for the pages")
+    )
+    error = ConfigError if code > 0 else EngineDeadError
+    with pytest.raises(error, match=reason):
+        await client.wait_ready()
+    await client.close()
+    engine.close(linger_ms=0)
+    process.endpoint.remove()

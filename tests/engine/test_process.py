@@ -70,7 +70,7 @@ async def test_a_step_that_raises_ends_the_engine_with_a_reason() -> None:
             await generated(client, "cause", [Order.RAISE])
         assert "the step was told to fail" in await reader
         await until(lambda: client.state == "dead" and not is_alive(pid_of(client)))
-        assert client._process.popen.wait() == 1
+        assert client._process.wait() == 1
 
 
 async def test_a_frozen_process_is_dead_within_the_bound_and_may_recover() -> None:
@@ -308,7 +308,7 @@ async def test_leaving_and_asking_just_after_a_kill_is_no_strange_error() -> Non
         await client.wait_ready()
         async with client.generate("open", [Order.DAWDLE], LONG) as stream:
             await anext(stream)
-            client._process.popen.send_signal(signal.SIGKILL)
+            client._process.stop()
             while is_alive(pid_of(client)):
                 time.sleep(0.01)  # the event loop must not run here
         assert client.state == "ready"

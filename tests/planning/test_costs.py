@@ -42,6 +42,12 @@ def test_the_fit_bears_noise_and_steps_that_were_disturbed() -> None:
     assert errors[540] < 0.08
 
 
+def test_what_waking_up_takes_is_fitted_beside() -> None:
+    wakes = [(work, s + 0.0015) for work, s in steps(30, 0.0)]
+    assert fit_costs(steps(400, 0.0), wakes).wake_s == pytest.approx(0.0015, rel=0.1)
+    assert fit_costs(steps(400, 0.0)).wake_s == 0.0
+
+
 def test_no_price_is_negative() -> None:
     fitted = fit_costs([(StepWork(i, 1, 1000 - i, 5), 0.001 * i) for i in range(1, 100)])
     assert min(*fitted.knot_seconds, fitted.row_s, fitted.key_s, fitted.pair_s) >= 0

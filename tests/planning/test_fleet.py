@@ -19,10 +19,7 @@ def by_the_letter(num_replicas: int, requests: list[SimRequest]) -> list[Recorde
         for machine in machines:
             machine.advance(request.arrival_s)
         min(machines, key=lambda machine: machine.num_open).offer(request)
-    for machine in machines:
-        machine.run()
-        machine.recorder.close(machine.clock, machine.batcher.num_preemptions)
-    return [machine.recorder for machine in machines]
+    return [machine.run() for machine in machines]
 
 
 @pytest.mark.parametrize("rate", [2.0, 10.0, 60.0])

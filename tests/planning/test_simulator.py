@@ -13,7 +13,7 @@ from octavo.planning.requests import NextTurn, SimRequest
 from octavo.planning.setups import Policy
 from octavo.planning.work import StepWork
 from octavo.planning.workloads import Lengths, Population, make_requests, population
-from support.planning import COSTS, MODEL, SETUP, run
+from support.planning import COSTS, MODEL, SETUP
 
 
 def request(
@@ -23,7 +23,7 @@ def request(
 
 
 def test_a_request_alone_takes_the_time_of_its_steps() -> None:
-    recorder = run(SETUP, [request("a", 5.0, 100, 20)])
+    recorder = SETUP.run([request("a", 5.0, 100, 20)])
     layers = MODEL.span.num_layers
     prompt = COSTS.seconds(StepWork(100, 1, 100 * layers, 100 * 101 // 2 * layers))
     decodes = [COSTS.seconds(StepWork(1, 1, k * layers, k * layers)) for k in range(101, 120)]
@@ -37,9 +37,18 @@ def test_a_request_alone_takes_the_time_of_its_steps() -> None:
     assert figures.normalized_latency_s.mean == pytest.approx(figures.e2e_s.mean / 20)
 
 
+def test_the_first_step_after_nothing_takes_longer() -> None:
+    requests = [request("a", 0.0, 50, 3), request("b", 60.0, 50, 3), request("c", 60.0, 50, 3)]
+    sleepy = replace(SETUP, costs=replace(COSTS, wake_s=0.25))
+    ends, later = (
+        [s.end_s or 0 for s in setup.run(requests).served.values()] for setup in (SETUP, sleepy)
+    )
+    assert [b - a for a, b in zip(ends, later, strict=True)] == pytest.approx([0.25] * 3)
+
+
 def test_a_request_that_comes_during_a_step_waits_for_its_end() -> None:
-    alone = run(SETUP, [request("a", 0.0, 200, 1)]).end_s
-    recorder = run(SETUP, [request("a", 0.0, 200, 1), request("b", alone / 2, 200, 1)])
+    alone = SETUP.run([request("a", 0.0, 200, 1)]).end_s
+    recorder = SETUP.run([request("a", 0.0, 200, 1), request("b", alone / 2, 200, 1)])
     assert recorder.served["b"].end_s == pytest.approx(2 * alone)
 
 
@@ -48,7 +57,7 @@ def test_half_a_page_of_each_sequence_is_empty(block_size: int) -> None:
     """Over all lengths a sequence's last page is half full: the waste is (B - 1) / 2 slots each."""
     setup = replace(SETUP, block_size=block_size, num_slots=64 * 1024)
     people = Population(Lengths(100, 0.5), Lengths(256))
-    recorder = run(setup, make_requests(people, 1.0, 60, max_model_len=512, seed=2))
+    recorder = setup.run(make_requests(people, 1.0, 60, max_model_len=512, seed=2))
     empty_slots = recorder.memory_seconds[2] / recorder.request_seconds
     assert empty_slots == pytest.approx((block_size - 1) / 2, rel=0.1)
 
@@ -56,7 +65,7 @@ def test_half_a_page_of_each_sequence_is_empty(block_size: int) -> None:
 def test_the_parts_of_the_memory_are_all_of_it() -> None:
     requests = make_requests(population("alpaca"), 30.0, 60, max_model_len=512)
     for policy in Policy:
-        recorder = run(replace(SETUP, policy=policy), requests)
+        recorder = replace(SETUP, policy=policy).run(requests)
         for moment in recorder.timeline.moments:
             assert sum(moment.memory[:5]) == SETUP.num_slots, policy
             assert min(moment.memory) >= 0, policy
@@ -64,7 +73,8 @@ def test_the_parts_of_the_memory_are_all_of_it() -> None:
 
 def test_reservations_hold_what_they_are_named_after() -> None:
     moment = {
-        policy: run(replace(SETUP, policy=policy), [request("a", 0.0, 100, 25)])
+        policy: replace(SETUP, policy=policy)
+        .run([request("a", 0.0, 100, 25)])
         .timeline.moments[0]
         .memory
         for policy in (Policy.MAX, Policy.POW2, Policy.ORACLE)
@@ -76,7 +86,7 @@ def test_reservations_hold_what_they_are_named_after() -> None:
 
 def test_a_static_batch_answers_together() -> None:
     requests = [request("a", 0.0, 10, 5), request("b", 0.0, 10, 50), request("c", 0.01, 10, 5)]
-    served = run(replace(SETUP, policy=Policy.STATIC), requests).served
+    served = replace(SETUP, policy=Policy.STATIC).run(requests).served
     assert served["a"].end_s == served["b"].end_s
     assert served["c"].first_token_s is not None and served["b"].end_s is not None
     assert served["c"].first_token_s > served["b"].end_s
@@ -86,22 +96,37 @@ def test_a_static_batch_answers_together() -> None:
 def test_what_can_never_run_is_refused(policy: Policy) -> None:
     setup = replace(SETUP, policy=policy, num_slots=512)
     with pytest.raises(CapacityError):
-        run(setup, [request("a", 0.0, 400, 113)])
+        setup.run([request("a", 0.0, 400, 113)])
 
 
 def test_a_conversation_goes_on_where_it_ended() -> None:
     turn = NextTurn(array("i", [7, 8]), 3, 1.5)
     first = replace(request("a", 0.0, 10, 4), next_turn=turn)
-    served = run(SETUP, [first]).served
+    served = SETUP.run([first]).served
     later = served["a+"].request
-    assert later.token_ids == array("i", [*range(10), 0, 0, 0, 0, 7, 8])
+    assert later.token_ids == first.token_ids + first.answer(0) + turn.token_ids
     assert later.arrival_s == pytest.approx((served["a"].end_s or 0) + 1.5)
+
+
+def test_a_conversation_finds_its_beginning_in_the_cache() -> None:
+    """All of the last turn but its last token, which was drawn and never computed."""
+    turn = NextTurn(array("i", [7, 8]), 3, 1.5)
+    first = replace(request("a", 0.0, 100, 40), next_turn=turn)
+    counts = replace(SETUP, prefix_caching=True).run([first]).counts
+    assert (counts.num_prompt_tokens, counts.num_cached_tokens) == (100 + 142, 139)
+
+
+def test_answers_to_one_prompt_share_the_prompt_alone() -> None:
+    setup = replace(SETUP, prefix_caching=True, num_slots=1024)
+    recorder = setup.run([request("a", 0.0, 160, 160, n=3)])
+    shared = 2 * 160 / (3 * (160 + 80))
+    assert figures_of([recorder]).memory_saved == pytest.approx(shared, rel=0.05)
 
 
 def test_the_same_seed_gives_the_same_run() -> None:
     def figures(seed: int) -> object:
         requests = make_requests(population("sharegpt"), 3.0, 40, max_model_len=512, seed=seed)
-        return figures_of([run(SETUP, requests)])
+        return figures_of([SETUP.run(requests)])
 
     assert figures(1) == figures(1)
     assert figures(1) != figures(2)

@@ -12,7 +12,7 @@ from octavo.planning.recorder import Recorder
 from octavo.planning.requests import SimRequest
 from octavo.planning.setups import MachineSetup, Policy
 from octavo.planning.workloads import Lengths, Population, make_requests
-from support.planning import SETUP, run
+from support.planning import SETUP
 
 
 def records(recorder: Recorder) -> object:
@@ -23,7 +23,7 @@ def records(recorder: Recorder) -> object:
 
 
 def both(setup: MachineSetup, requests: list[SimRequest]) -> tuple[Recorder, Recorder]:
-    return run(setup, requests), run(setup, requests, fast_forward=False)
+    return setup.run(requests), setup.run(requests, fast_forward=False)
 
 
 @pytest.mark.parametrize("policy", list(Policy))
@@ -35,7 +35,18 @@ def test_records_are_the_same(policy: Policy, rate: float) -> None:
     assert records(fast) == records(slow)
 
 
-@settings(deadline=None, max_examples=40)
+@pytest.mark.parametrize("rate", [0.5, 4.0, 40.0])
+def test_records_are_the_same_with_a_cache_of_prefixes(rate: float) -> None:
+    people = Population(
+        Lengths(30, 1.1), Lengths(60, 0.9), prefix_len=50, num_prefixes=6, turns=3, pause_s=1.0
+    )
+    requests = make_requests(people, rate, 40, max_model_len=512, seed=3)
+    fast, slow = both(replace(SETUP, num_slots=1024, prefix_caching=True), requests)
+    assert records(fast) == records(slow)
+    assert fast.counts.num_cached_tokens > 0
+
+
+@settings(deadline=None, max_examples=60)
 @given(
     num_blocks=st.integers(32, 90),
     block_size=st.sampled_from([1, 3, 8, 16]),
@@ -43,10 +54,18 @@ def test_records_are_the_same(policy: Policy, rate: float) -> None:
     budget=st.integers(12, 200),
     n=st.integers(1, 3),
     turns=st.integers(1, 2),
+    prefix_len=st.integers(0, 20),
     seed=st.integers(0, 1000),
 )
 def test_records_are_the_same_when_pages_run_out(
-    num_blocks: int, block_size: int, max_num_seqs: int, budget: int, n: int, turns: int, seed: int
+    num_blocks: int,
+    block_size: int,
+    max_num_seqs: int,
+    budget: int,
+    n: int,
+    turns: int,
+    prefix_len: int,
+    seed: int,
 ) -> None:
     setup = replace(
         SETUP,
@@ -54,8 +73,17 @@ def test_records_are_the_same_when_pages_run_out(
         max_model_len=min(64, num_blocks * block_size),
         block_size=block_size,
         limits=SchedulerConfig(budget, max_num_seqs),
+        prefix_caching=prefix_len > 0,
     )
-    people = Population(Lengths(10, 1.0), Lengths(12, 0.8), n=n, turns=turns, pause_s=0.2)
+    people = Population(
+        Lengths(10, 1.0),
+        Lengths(12, 0.8),
+        n=n,
+        prefix_len=prefix_len,
+        num_prefixes=2,
+        turns=turns,
+        pause_s=0.2,
+    )
     requests = make_requests(people, 20.0, 25, max_model_len=setup.max_model_len, seed=seed)
     fast, slow = both(setup, requests)
     assert records(fast) == records(slow)

@@ -1,12 +1,14 @@
 """Every published layout is read for what it is, and what is none is named with its line."""
 
 from array import array
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from octavo.errors import ConfigError
-from octavo.planning.traces import at_rate, fitting, read_trace
+from octavo.planning.traces import at_rate, fitting, in_rhythm, read_trace
+from support.planning import SETUP
 
 AZURE = """TIMESTAMP,ContextTokens,GeneratedTokens
 2023-11-16 18:17:03.9799600,4808,10
@@ -72,6 +74,26 @@ def test_the_line_that_is_wrong_is_named(tmp_path: Path, text: str, line: int) -
 def test_a_file_without_requests(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no requests"):
         read(tmp_path, "")
+
+
+def test_recorded_answers_are_what_the_next_turn_finds(tmp_path: Path) -> None:
+    (tmp_path / "trace").write_text(
+        '{"prompt_token_ids": [5, 6, 7], "output_token_ids": [8, 9], "arrival_s": 0}\n'
+        '{"prompt_token_ids": [5, 6, 7, 8, 9, 3], "max_tokens": 4, "arrival_s": 60}\n'
+    )
+    first, second = read_trace(tmp_path / "trace")
+    assert (first.output_len, first.answer(0)) == (2, array("i", [8, 9]))
+    assert second.answer(0) != array("i", [8, 9, 8, 9])
+    counts = replace(SETUP, block_size=2, prefix_caching=True).run([first, second]).counts
+    assert counts.num_cached_tokens == 4  # the last token of an answer is not computed
+
+
+def test_the_rhythm_stays(tmp_path: Path) -> None:
+    (tmp_path / "trace").write_text(BURSTGPT)
+    slow = in_rhythm(read_trace(tmp_path / "trace"), 0.5)
+    assert [r.arrival_s for r in slow] == [0.0, 2.0]
+    (tmp_path / "trace").write_text(OWN.replace(', "arrival_s": 2.5', ""))
+    assert in_rhythm(read_trace(tmp_path / "trace"), 2.0)[1].arrival_s > 0
 
 
 def test_other_arrivals_and_a_shorter_context(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.backends.reference.runner import ReferenceRunner
-from octavo.core.step import BlockCopy, Sampling, SeqStep, StepPlan, StepResult
+from octavo.core.step import BlockCopy, BlockId, Sampling, SeqStep, StepPlan, StepResult
 from octavo.models.model import Model
 
 BACKENDS = ("reference", "native")
@@ -24,6 +24,10 @@ class ForwardRunner(Protocol):
     def run(self, plan: StepPlan) -> StepResult: ...
     def forward(self, plan: StepPlan) -> NDArray[Any]: ...
     def close(self) -> None: ...
+    @property
+    def page_bytes(self) -> int: ...
+    def read_page(self, block: BlockId) -> memoryview: ...
+    def write_page(self, block: BlockId, page: memoryview) -> None: ...
 
 
 def make_runner(

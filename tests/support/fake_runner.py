@@ -3,6 +3,7 @@
 from array import array
 from collections import defaultdict
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from itertools import pairwise
 from zlib import crc32
 
@@ -67,16 +68,29 @@ class FakeRunner:
 
     Reads every sequence's history through its block table, and raises AssertionError where a plan is wrong:
     a block written by one sequence and held by another, a slot read before it was written, copies that
-    depend on their order, a history other than the sequence's tokens.
+    depend on their order, a history other than the sequence's tokens, a page used before it is back.
+
+    `stored` and `slots` stand for the other tiers; `fails` says whether a page cannot be had back.
     """
 
-    def __init__(self, num_blocks: int, block_size: int, *, choose: Choose = hashed) -> None:
+    def __init__(
+        self,
+        num_blocks: int,
+        block_size: int,
+        *,
+        choose: Choose = hashed,
+        stored: dict[bytes, "array[int]"] | None = None,
+        fails: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._num_blocks = num_blocks
         self._block_size = block_size
         self._choose = choose
         self._pages: defaultdict[BlockId, array[int]] = defaultdict(
             lambda: array("i", [_UNWRITTEN]) * block_size
         )
+        self._fails = fails
+        self.stored = {} if stored is None else stored
+        self.slots: dict[int, array[int]] = {}
         self.num_steps = 0
         self.num_tokens = 0
         self.is_closed = False
@@ -95,6 +109,7 @@ class FakeRunner:
         """Do the copies, write all new tokens, then read and answer."""
         self.num_steps += 1
         self.num_tokens += plan.num_tokens
+        self._send_away(plan)
         self._copy(plan)
         self._write(plan)
         tokens: list[SampledToken] = []
@@ -109,11 +124,40 @@ class FakeRunner:
                     )
                     for offset, target in enumerate(step.prompt_targets)
                 ]
-        return StepResult.of(tokens, prompt_logprobs)
+        result = StepResult.of(tokens, prompt_logprobs)
+        return replace(result, failed_blocks=self._bring_back(plan))
 
     def close(self) -> None:
         """Safe to call twice."""
         self.is_closed = True
+
+    def _send_away(self, plan: StepPlan) -> None:
+        for swap in plan.swap_outs:
+            self.slots[swap.slot] = self._pages[swap.block][:]
+        for save in plan.saves:
+            assert _UNWRITTEN not in self._pages[save.block], f"{save} is not full"
+            self.stored[save.key] = self._pages[save.block][:]
+        for block in self._coming(plan):
+            self._pages[block] = array("i", [_UNWRITTEN]) * self._block_size
+
+    def _bring_back(self, plan: StepPlan) -> frozenset[BlockId]:
+        failed: set[BlockId] = set()
+        pages = [(swap.block, self.slots[swap.slot]) for swap in plan.swap_ins]
+        pages += [(load.block, self.stored[load.key]) for load in plan.loads]
+        for block, page in pages:
+            if self._fails():
+                failed.add(block)
+            else:
+                self._pages[block] = page[:]
+        return frozenset(failed)
+
+    def _coming(self, plan: StepPlan) -> list[BlockId]:
+        blocks = [swap.block for swap in plan.swap_ins] + [load.block for load in plan.loads]
+        used = {block for step in plan.seqs for block in step.block_table}
+        used.update(block for copy in plan.copies for block in (copy.src, copy.dst))
+        assert not used & set(blocks), "a page is used in the step that brings it"
+        assert len(set(blocks)) == len(blocks), "two pages come to one block"
+        return blocks
 
     def _copy(self, plan: StepPlan) -> None:
         sources = {copy.src for copy in plan.copies}

@@ -1,12 +1,8 @@
 """A small simulated machine."""
 
-from collections.abc import Iterable
-
 from octavo.config import SchedulerConfig
 from octavo.planning.costs import Roofline
 from octavo.planning.model_numbers import ModelNumbers
-from octavo.planning.recorder import Recorder
-from octavo.planning.requests import SimRequest
 from octavo.planning.setups import MachineSetup
 from octavo.planning.work import AttentionSpan
 
@@ -22,15 +18,3 @@ MODEL = ModelNumbers(
 )
 COSTS = Roofline(MODEL, 50e9, 1e12, 0.001)
 SETUP = MachineSetup(MODEL, COSTS, 2048, 512, limits=SchedulerConfig(256, 16))
-
-
-def run(
-    setup: MachineSetup, requests: Iterable[SimRequest], *, fast_forward: bool = True
-) -> Recorder:
-    """To the end of the last request."""
-    machine = setup.machine(fast_forward=fast_forward)
-    for request in requests:
-        machine.offer(request)
-    machine.run()
-    machine.recorder.close(machine.clock, machine.batcher.num_preemptions)
-    return machine.recorder

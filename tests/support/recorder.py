@@ -7,11 +7,17 @@ import numpy as np
 
 from octavo.config import SchedulingPolicy, SpeculationConfig
 from octavo.core.block_tables import BlockTables
+from octavo.core.costs import RestoreCosts
 from octavo.core.events import RequestEndEvent, TokenEvent
 from octavo.core.request import Request
 from octavo.core.sampling_params import SamplingParams
 from octavo.core.scheduler import Scheduler
 from octavo.core.step import StepPlan, StepResult, TokenLogprobs
+from octavo.core.tiers import Tiers
+from octavo.core.usage import KvUsage
+from octavo.engine.prefix_store import PrefixStore
+from octavo.engine.swap_file import SwapFile
+from octavo.engine.tiered_runner import TieredRunner
 from support.backends import ForwardRunner
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=8, ignore_eos=True)
@@ -78,6 +84,8 @@ class Outcome:
     num_cached_tokens: int
     num_guessed: int
     """Tokens guessed in the whole run."""
+    usage: KvUsage
+    """At its end."""
 
 
 def serve(
@@ -90,15 +98,21 @@ def serve(
     num_blocks: int | None = None,
     prefix_caching: bool = True,
     speculation: SpeculationConfig | None = None,
+    costs: RestoreCosts | None = None,
+    swap: SwapFile | None = None,
+    store: PrefixStore | None = None,
 ) -> list[Outcome]:
     """Submit all prompts at once and run until they are done.
 
-    `num_blocks` below the runner's makes the pool small, so that sequences are preempted.
+    `num_blocks` below the runner's makes the pool small, so that sequences are preempted. `swap` and `store` are closed.
     """
     if isinstance(params, SamplingParams):
         params = [params] * len(prompts)
     recorder = Recorder(runner)
     tables = BlockTables(num_blocks or runner.num_blocks, runner.block_size)
+    num_swap_slots = 0 if swap is None else swap.num_slots
+    tiers = Tiers(tables, costs, num_swap_slots=num_swap_slots, stored=store)
+    tiered = TieredRunner(recorder, runner, tiers.costs, swap=swap, store=store)
     scheduler = Scheduler(
         tables,
         max_num_batched_tokens=max_num_batched_tokens,
@@ -108,6 +122,7 @@ def serve(
         end_token_ids=frozenset({0}),
         prefix_caching=prefix_caching,
         speculation=speculation,
+        tiers=tiers,
     )
     requests = [
         Request(str(i), array("i", prompt), p, seed=1000 + i)
@@ -120,7 +135,7 @@ def serve(
     ends: dict[str, RequestEndEvent] = {}
     while scheduler.has_work:
         plan = scheduler.schedule()
-        for event in scheduler.commit(plan, recorder.run(plan)):
+        for event in scheduler.commit(plan, tiered.run(plan)):
             if isinstance(event, TokenEvent):
                 key = (event.request_id, event.index)
                 tokens.setdefault(key, []).append(event.token_id)
@@ -128,7 +143,11 @@ def serve(
             elif isinstance(event, RequestEndEvent):
                 assert event.error is None, event.error
                 ends[event.request_id] = event
-    assert scheduler.usage().num_blocks_referenced == 0
+    while (saves := scheduler.saves()) is not None:
+        tiered.run(saves)
+    tiered.let_go()
+    usage = scheduler.usage()
+    assert (usage.num_blocks_referenced, usage.num_swap_slots_used) == (0, 0)
     return [
         Outcome(
             [tokens[request.request_id, i] for i in range(request.params.n)],
@@ -140,6 +159,7 @@ def serve(
             ends[request.request_id].num_preemptions,
             ends[request.request_id].num_cached_tokens,
             scheduler.speculation.num_draft_tokens,
+            usage,
         )
         for request in requests
     ]

@@ -1,15 +1,17 @@
 """Small schedulers and requests for tests, and what a request's answer has to be."""
 
 from array import array
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Container
 
 from octavo.config import SchedulingPolicy, SpeculationConfig
 from octavo.core.block_tables import BlockTables
+from octavo.core.costs import RestoreCosts
 from octavo.core.events import RequestEndEvent
 from octavo.core.request import FinishReason, Request, sample_seed
 from octavo.core.sampling_params import SamplingParams
 from octavo.core.scheduler import Scheduler
-from octavo.core.step import Sample, StepPlan
+from octavo.core.step import Runner, Sample, StepPlan
+from octavo.core.tiers import Tiers
 from support.event_log import EventLog
 from support.fake_runner import Choose, FakeRunner, hashed
 
@@ -35,10 +37,17 @@ class Rig:
         choose: Choose = hashed,
         prefix_caching: bool = True,
         speculation: SpeculationConfig | None = None,
+        costs: RestoreCosts | None = None,
+        num_swap_slots: int = 0,
+        stored: Container[bytes] | None = None,
+        runner: Runner | None = None,
     ) -> None:
+        """`stored`: keys of what an earlier run has left; None: nothing is. `runner`: None for a fake one."""
         self.max_model_len = max_model_len
         self.end_token_ids = end_token_ids
         self.tables = BlockTables(num_blocks, block_size)
+        self.runner = runner or FakeRunner(num_blocks, block_size, choose=choose)
+        self.tiers = Tiers(self.tables, costs, num_swap_slots=num_swap_slots, stored=stored)
         self.scheduler = Scheduler(
             self.tables,
             max_num_batched_tokens=max_num_batched_tokens,
@@ -48,9 +57,9 @@ class Rig:
             end_token_ids=frozenset(end_token_ids),
             prefix_caching=prefix_caching,
             speculation=speculation,
+            tiers=self.tiers,
         )
         self.choose = choose
-        self.runner = FakeRunner(num_blocks, block_size, choose=choose)
         self.log = EventLog()
 
     def step(self, between: Callable[[StepPlan], None] | None = None) -> StepPlan:

@@ -146,12 +146,19 @@ def running_server(
         "engine_module": engine_module,
         "limits": limits or {},
     }
+    with started(MODULE, start, f"http://127.0.0.1:{options['port']}", wait=wait) as running:
+        yield running
+
+
+@contextlib.contextmanager
+def started(module: str, start: object, url: str, *, wait: bool) -> Iterator[RunningServer]:
+    """A module of a server's process that reads `start` from its standard input, as JSON."""
     with tempfile.TemporaryDirectory(prefix="octavo-server-") as folder:
         log = Path(folder) / "log"
         environment = dict(os.environ, PYTHONPATH=os.pathsep.join(p for p in sys.path if p))
         with log.open("wb") as output:
             process = subprocess.Popen(
-                [sys.executable, "-m", MODULE],
+                [sys.executable, "-m", module],
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=output,
@@ -160,7 +167,7 @@ def running_server(
         assert process.stdin is not None
         with process.stdin as pipe:
             pipe.write(msgspec.json.encode(start))
-        running = RunningServer(process, f"http://127.0.0.1:{options['port']}", log)
+        running = RunningServer(process, url, log)
         try:
             if wait:
                 running.wait_ready()

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from octavo.cli.numbers import parse_count, parse_length
+from octavo.cli.numbers import parse_count, parse_gib, parse_length
 from octavo.cli.vllm_arguments import texts
 from octavo.config import (
     BLOCK_SIZES,
@@ -48,6 +48,8 @@ class Reads(Enum):
     INTEGER = auto()
     """A plain integer, negative ones too."""
     REAL = auto()
+    GIB = auto()
+    """Bytes, as GiB or with a suffix."""
     SWITCH = auto()
     """`--x` and `--no-x`."""
 
@@ -128,6 +130,14 @@ FLAGS: tuple[Flag, ...] = (
          "auto is float32 with --dtype float32, else bfloat16.", choices=KV_CACHE_DTYPES),
     Flag("--enable-prefix-caching", "cache.prefix_caching", Group.MEMORY, Reads.SWITCH,
          "Keep pages for requests that begin alike, until others need them."),
+    Flag("--swap-space", "cache.swap_space", Group.MEMORY, Reads.GIB,
+         "GiB on disk for pages of preempted requests, or bytes with a suffix, as in 512M."),
+    Flag("--swap-dir", "cache.swap_dir", Group.MEMORY, Reads.TEXT,
+         "Folder of the swap space [default: the system's temporary folder]."),
+    Flag("--kv-cache-dir", "cache.kv_cache_dir", Group.MEMORY, Reads.TEXT,
+         "Folder in which pages of the prefix cache outlive the server [default: they do not]."),
+    Flag("--kv-cache-dir-size", "cache.kv_cache_dir_size", Group.MEMORY, Reads.COUNT,
+         "Most bytes in that folder."),
     Flag("--max-num-batched-tokens", "scheduler.max_num_batched_tokens", Group.MEMORY, Reads.COUNT,
          "Tokens computed in one step, prompts and decodes together."),
     Flag("--max-num-seqs", "scheduler.max_num_seqs", Group.MEMORY, Reads.COUNT,
@@ -187,6 +197,8 @@ FLAGS: tuple[Flag, ...] = (
          "No /docs, /redoc and /openapi.json."),
     Flag("--salt-cache-by-api-key", "server.salt_cache_by_api_key", Group.SERVER, Reads.SWITCH,
          "Share pages of equal beginnings only between requests with the same API key."),
+    Flag("--api-server-count", "server.api_server_count", Group.SERVER, Reads.COUNT,
+         "Front end processes, where one does not keep up with its clients."),
     Flag("--enable-log-requests", "server.log_requests", Group.SERVER, Reads.SWITCH,
          "Log one line for each request, never its text."),
     Flag("--max-tokens", "sampling.max_tokens", Group.SAMPLING, Reads.COUNT,
@@ -351,6 +363,7 @@ def _parameter(flag: Flag) -> inspect.Parameter:
 _PARSERS: Mapping[Reads, Callable[[str], Any]] = {
     Reads.COUNT: parse_count,
     Reads.LENGTH: parse_length,
+    Reads.GIB: parse_gib,
 }
 _METAVARS: Mapping[Reads, str] = {
     Reads.TEXT: "TEXT",
@@ -359,6 +372,7 @@ _METAVARS: Mapping[Reads, str] = {
     Reads.LENGTH: "INTEGER|auto",
     Reads.INTEGER: "INTEGER",
     Reads.REAL: "NUMBER",
+    Reads.GIB: "GIB",
 }
 _TYPES: Mapping[Reads, Any] = {
     Reads.TEXT: str | None,
@@ -367,5 +381,6 @@ _TYPES: Mapping[Reads, Any] = {
     Reads.LENGTH: int | None,
     Reads.INTEGER: int | None,
     Reads.REAL: float | None,
+    Reads.GIB: int | None,
     Reads.SWITCH: bool | None,
 }

@@ -28,6 +28,15 @@ def parse_count(text: str | int) -> int:
     return int(value)
 
 
+def parse_gib(text: str | int) -> int:
+    """Bytes: GiB as vLLM takes them (4, 0.5), or a count with a suffix (512M)."""
+    if isinstance(text, int):
+        return text
+    if re.fullmatch(r"[0-9]+(?:\.[0-9]+)?", text.strip()):
+        return int(Decimal(text.strip()) * (1 << 30))
+    return parse_count(text)
+
+
 def parse_length(text: str | int) -> int | None:
     """As `parse_count`; `auto` and -1 leave the choice to Octavo."""
     return None if str(text).strip() in ("auto", "-1") else parse_count(text)

@@ -6,7 +6,9 @@ import os
 import shlex
 import sys
 import threading
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -23,6 +25,7 @@ from octavo.evaluation.processes import descendants, process_use
 
 if TYPE_CHECKING:
     from octavo.engine.messages import Ready
+    from octavo.server.models.settings import ModelSettings
     from octavo.text.assets import TextAssets
 
 MAX_TOKENS = 64
@@ -37,7 +40,16 @@ def serve(
     model: Annotated[str | None, typer.Argument(metavar="MODEL", help=MODEL_HELP)] = None,
     *,
     model_flag: Annotated[
-        str | None, typer.Option("--model", metavar="MODEL", help="The same as the argument.")
+        list[str] | None,
+        typer.Option(
+            "--model",
+            metavar="[NAME=]MODEL",
+            help="The same as the argument; repeat it with names to serve several models.",
+        ),
+    ] = None,
+    model_config: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="YAML or JSON with several models and their settings."),
     ] = None,
     _config: Annotated[
         str | None,
@@ -61,8 +73,18 @@ def serve(
 
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", force=True)
     logging.getLogger("octavo").setLevel(logging.INFO)
-    name = _choose(context, model, model_flag)
-    engine, server = settings.engine(name), with_api_key_of_vllm(settings.server())
+    server = with_api_key_of_vllm(settings.server())
+    several = _several(context, model, model_flag or [], model_config, settings)
+    if several is not None:
+        if print_config:
+            raise ConfigError(
+                "--print-config shows a server of one model; several stand in --model-config"
+            )
+        from octavo.cli.serve_models import serve_several
+
+        raise typer.Exit(serve_several(several, server))
+    name = _choose(context, model, model_flag or [])
+    engine = settings.engine(name)
     if print_config:
         typer.echo(config_text(context, name), nl=False)
         raise typer.Exit
@@ -84,10 +106,42 @@ def with_api_key_of_vllm(server: ServerConfig) -> ServerConfig:
     return replace(server, api_keys=(key,))
 
 
-def _choose(context: typer.Context, argument: str | None, flag: str | None) -> str:
+def _is_of_file(context: typer.Context) -> bool:
+    """Whether a file names the model: what stands on the command line wins."""
     source = context.get_parameter_source("model_flag")
-    if source is not None and source.name == "DEFAULT_MAP":
-        return argument or flag or DEFAULT_MODEL  # a file names it: the command line wins
+    return source is not None and source.name == "DEFAULT_MAP"
+
+
+def _several(
+    context: typer.Context,
+    argument: str | None,
+    flags: Sequence[str],
+    path: Path | None,
+    settings: Settings,
+) -> "list[ModelSettings] | None":
+    """The models of a server of several; None: there is one, as ever."""
+    if argument is not None and _is_of_file(context):
+        flags = []
+    if path is None and len(flags) < 2 and not any("=" in flag for flag in flags):
+        return None
+    from octavo.cli.model_config import named_models, read_model_config
+
+    several = named_models(flags, settings) if path is None else read_model_config(path, settings)
+    if several is None:
+        return None
+    if argument is not None or (path is not None and flags):
+        given = [argument or "", *flags, str(path or "")]
+        raise ConfigError(
+            "give one MODEL, or several with --model NAME=MODEL, or --model-config FILE; "
+            f"given: {' and '.join(filter(None, given))}"
+        )
+    return several
+
+
+def _choose(context: typer.Context, argument: str | None, flags: Sequence[str]) -> str:
+    flag = next(iter(flags), None)
+    if _is_of_file(context):
+        return argument or flag or DEFAULT_MODEL
     if argument is not None and flag is not None and argument != flag:
         raise ConfigError(f"two models are given: {argument} and --model {flag}")
     return argument or flag or DEFAULT_MODEL

@@ -53,7 +53,6 @@ _ONE = ("1",)
 FOREIGN_FLAGS: tuple[ForeignFlag, ...] = (
     _no_effect("--enforce-eager", "there are no graphs to capture", is_switch=True),
     _no_effect("--gpu-memory-utilization", "the pool is sized from the memory that is available"),
-    _no_effect("--swap-space", "a preempted request is computed again, not swapped"),
     _no_effect("--enable-chunked-prefill", "long prompts are always split", is_switch=True),
     _no_effect("--async-scheduling", "scheduling takes a negligible part of a step", is_switch=True),
     _no_effect("--disable-log-stats", "/metrics has the statistics", is_switch=True),
@@ -92,7 +91,6 @@ FOREIGN_FLAGS: tuple[ForeignFlag, ...] = (
     _refused("--tensor-parallel-size -tp", "one device is used", unless=_ONE),
     _refused("--pipeline-parallel-size -pp", "one device is used", unless=_ONE),
     _refused("--data-parallel-size -dp", "one engine for each server", unless=_ONE),
-    _refused("--api-server-count", "one front end for each server", unless=_ONE),
     _refused("--load-format", "the files decide", unless=("auto", "gguf", "safetensors")),
     _refused("--tokenizer-mode", "the tokenizer's files decide", unless=("auto", "hf")),
     _refused("--generation-config", "the model's own is used", unless=("auto",)),

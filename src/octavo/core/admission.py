@@ -64,9 +64,11 @@ class Demand:
         """No more blocks than this are taken: each sequence may begin a block and copy one that it shares."""
         return self.num_tokens // block_size + 2 * self.num_sequences
 
-    def leaves_room_for(self, candidate: Sequence, tables: BlockTables, limits: Limits) -> bool:
-        """Whether `shortage_of` is sure to find none, and a block more is left."""
-        num_blocks = tables.blocks_for(len(candidate.token_ids)) + self.num_seats
+    def leaves_room_for(
+        self, candidate: Sequence, tables: BlockTables, limits: Limits, num_spare: int = 0
+    ) -> bool:
+        """Whether `shortage_of` is sure to find none, and a block and `num_spare` more are left."""
+        num_blocks = tables.blocks_for(len(candidate.token_ids)) + self.num_seats + num_spare
         return (
             self.num_seats + candidate.num_seats <= limits.max_num_seqs
             and num_blocks + self.most_blocks(tables.block_size) < tables.num_available
@@ -129,17 +131,21 @@ def fitting(
     running: RankedSequences,
     tables: BlockTables,
     limits: Limits,
+    num_spare: int = 0,
 ) -> PrefixMatch | None:
-    """What a waiting sequence may use of its match, if there are blocks and seats for the rest; else None."""
-    if demand.leaves_room_for(candidate, tables, limits):
+    """What a waiting sequence may use of its match, if there are blocks and seats for the rest; else None.
+
+    `num_spare` blocks more are to be left free.
+    """
+    if demand.leaves_room_for(candidate, tables, limits, num_spare):
         return match
     if demand.num_seats + candidate.num_seats > limits.max_num_seqs:
         return None
     shortage = shortage_of(candidate, running, tables, limits, num_shared=match.num_live)
-    if shortage.num_blocks < 0:
+    if shortage.num_blocks + num_spare < 0:
         return match
     # Where nothing is left there is no room for what a copy is made from.
-    return match.without_tail(tables.block_size) if shortage.num_blocks == 0 else None
+    return match.without_tail(tables.block_size) if shortage.num_blocks + num_spare == 0 else None
 
 
 def shortage_of(

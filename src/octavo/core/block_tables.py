@@ -3,10 +3,14 @@
 from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from octavo.core.block_pool import BlockPool, IntegrityError
 from octavo.core.prefix_cache import PrefixCache, PrefixChain
 from octavo.core.step import BlockCopy, BlockId, SeqId
+
+Source: TypeAlias = int | bytes
+"""Where a block is when it is not in the pool: a slot of the swap space, or the key of a stored prefix."""
 
 
 class OutOfBlocksError(Exception):
@@ -25,9 +29,15 @@ class PrefixMatch:
     """In those blocks, and in the tail."""
     tail: BlockId | None = None
     """A block whose first tokens are the next ones of the sequence: to be copied."""
+    away: tuple[Source, ...] = ()
+    """Where the blocks after the full ones can be had from, instead of from a tail."""
+    num_away_tokens: int = 0
+    """In those."""
 
     def without_tail(self, block_size: int) -> "PrefixMatch":
-        """The full blocks alone."""
+        """The full blocks alone, and what follows them in another tier."""
+        if self.tail is None:
+            return self
         return PrefixMatch(self.blocks, self.num_live, len(self.blocks) * block_size)
 
 
@@ -128,6 +138,15 @@ class BlockTables:
     def ref_count(self, block: BlockId) -> int:
         """How many tables hold this block."""
         return self._pool.ref_count(block)
+
+    def fill(self, block: BlockId) -> int:
+        """How many slots of this held block hold a token."""
+        return self._fill[block]
+
+    def grows_in_place(self, seq_id: SeqId) -> bool:
+        """Whether this sequence's next token needs no copy of a block that others hold or may find."""
+        table = self._tables[seq_id]
+        return not self._must_copy(table, table.num_tokens + 1)
 
     def blocks_needed(self, lengths: Iterable[tuple[SeqId, int]]) -> int:
         """Blocks that growing all these sequences to these lengths takes, copies included.
@@ -236,11 +255,26 @@ class BlockTables:
         return PrefixMatch(blocks, num_live, start + tail[1], tail[0])
 
     def attach(self, seq_id: SeqId, match: PrefixMatch) -> None:
-        """Let a new sequence hold a match. It has to grow, which copies the tail, before `settle`."""
+        """Let a sequence hold a match, and no longer what it held. It has to grow, which copies the tail, before `settle`."""
         blocks = match.blocks[:]
         if match.tail is not None:
             blocks.append(match.tail)
+        before = self._tables.pop(seq_id, None)
         self._hold(seq_id, blocks, match.num_tokens)
+        if before is not None:
+            self._num_entries -= len(before.blocks)
+            self._release(reversed(before.blocks))
+
+    def cut(self, seq_id: SeqId, num_blocks: int) -> None:
+        """Let a sequence keep only its first `num_blocks` blocks, fewer than it has and all full; its end is evicted first."""
+        table = self._tables[seq_id]
+        assert num_blocks < len(table.blocks), f"{num_blocks} of {len(table.blocks)} blocks"
+        surplus, table.blocks = table.blocks[num_blocks:], table.blocks[:num_blocks]
+        table.num_tokens = num_blocks * self.block_size
+        self._num_entries -= len(surplus)
+        self._release(reversed(surplus))
+        if num_blocks == 0:
+            del self._tables[seq_id]
 
     def settle(self) -> None:
         """The step is planned: nothing is taken any more that its copies read."""
@@ -290,9 +324,13 @@ class BlockTables:
         self._set_fill(block, num_tokens)
         self._keep(block, self.cache.add(parent, tokens, block, None))
 
+    def cached_blocks(self) -> list[BlockId]:
+        """Blocks that nobody holds and a later sequence may have, the one that is evicted first in front. O(cached)."""
+        return self._pool.cached_blocks()
+
     def forget_cached(self) -> None:
         """Make all cached blocks free. O(cached)."""
-        for block in self._pool.cached_blocks():
+        for block in self.cached_blocks():
             self.cache.remove(block)
             self._pool.drop(block)
 

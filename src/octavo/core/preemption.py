@@ -1,88 +1,118 @@
-"""Why a request is preempted, and what happens to it.
+"""Taking blocks from those that run or wait, for others. Who: `victims`; how: `preemption_method`."""
 
-A running sequence gives up its blocks for one of two reasons:
+from collections import Counter
 
-* growth: the running sequences together need more blocks than are free, to compute the tokens they know.
-  The victim is the running sequence with the worst rank: the worst priority, then the latest arrival,
-  then the highest index in its request. It may be the very one that wanted to grow.
-* priority (only under the policy `priority`): a request of a better class waits for blocks or a seat.
-  Victims are taken in the same order, but only of worse classes, and only if that lets the request in.
-
-Victims are chosen before anything is planned, so none is ever in a plan. A victim waits at its old rank,
-in front of all who came later. Its tokens are kept, its keys and values go to the prefix cache: admitted
-again, it computes what the cache has lost of prompt and answer in chunks like a prompt, and draws the next
-token where it stopped.
-"""
-
-from octavo.core.admission import Shortage
+from octavo.core.admission import Demand, Limits, blocks_to_catch_up, shortage_of
 from octavo.core.block_tables import BlockTables
-from octavo.core.sequence import RankedSequences, Sequence, SequenceStatus
-from octavo.core.step import BlockId
+from octavo.core.open_requests import OpenRequests
+from octavo.core.preemption_method import Method, MethodChoice, Preemption
+from octavo.core.prefix_reuse import PrefixReuse
+from octavo.core.sequence import Sequence, SequenceStatus
+from octavo.core.tiers import Tiers
+from octavo.core.victims import (
+    Cut,
+    cuts_of_waiting,
+    preemptions_for_growth,
+    preemptions_for_priority,
+)
+from octavo.core.watermark import Watermark
 
 
-def victims_of_growth(
-    running: RankedSequences, tables: BlockTables, num_missing: int
-) -> list[Sequence]:
-    """Who gives up its blocks so that the others, who lack `num_missing` of them, can grow."""
-    relief = Relief(tables)
-    victims: list[Sequence] = []
-    for victim in reversed(running):
-        if num_missing <= 0:
-            break
-        victims.append(victim)
-        num_missing -= relief.without(victim)
-    return victims
+class Preemptor:
+    """Makes room in the pool, and keeps count of it."""
 
-
-def victims_of_priority(
-    candidate: Sequence, shortage: Shortage, running: RankedSequences, tables: BlockTables
-) -> list[Sequence] | None:
-    """Who makes way for a waiting sequence: nobody if it lacks nothing; None if it has to wait."""
-    num_seats, num_blocks = shortage
-    relief = Relief(tables)
-    victims: list[Sequence] = []
-    for victim in reversed(running):
-        if num_seats <= 0 and num_blocks <= 0:
-            break
-        if victim.rank.priority <= candidate.rank.priority:
-            return None
-        victims.append(victim)
-        num_seats -= victim.num_seats
-        num_blocks -= relief.without(victim) + victim.num_seats  # it needs no spare blocks either
-    return victims
-
-
-def give_up_blocks(victim: Sequence, tables: BlockTables) -> None:
-    """Turn a running sequence into a waiting one that has nothing computed."""
-    tables.free(victim.seq_id)
-    victim.num_lost = victim.num_computed
-    victim.num_computed = 0
-    victim.status = SequenceStatus.WAITING
-
-
-class Relief:
-    """How many blocks the others would have more if sequences left, one after another. Changes nothing.
-
-    All running sequences are to grow; so of n who share a partly filled block, n - 1 need a copy of it,
-    and each who leaves saves one block: a copy, or at last the block itself.
-    """
-
-    def __init__(self, tables: BlockTables) -> None:
+    def __init__(
+        self,
+        open_requests: OpenRequests,
+        tables: BlockTables,
+        prefixes: PrefixReuse,
+        tiers: Tiers,
+        limits: Limits,
+    ) -> None:
+        self._open = open_requests
         self._tables = tables
-        self._num_leaving: dict[BlockId, int] = {}
+        self._prefixes = prefixes
+        self._tiers = tiers
+        self._limits = limits
+        self._choice = MethodChoice(tables, tiers)
+        self.watermark = Watermark(tables.num_blocks)
+        self.counts: Counter[Method] = Counter()
+        """Sequences preempted since the start, by method."""
 
-    def without(self, sequence: Sequence) -> int:
-        """Blocks gained if this running sequence left too: those it alone holds, and those it would take."""
-        tables = self._tables
-        num_tokens = tables.num_tokens(sequence.seq_id)
-        gained = tables.blocks_for(len(sequence.token_ids))
-        if num_tokens == 0:
-            return gained
-        blocks = tables.blocks(sequence.seq_id)
-        num_full = num_tokens // tables.block_size
-        gained -= num_full  # now blocks to take, and the partly filled one
-        for block in blocks[:num_full]:
-            num_leaving = self._num_leaving.get(block, 0) + 1
-            self._num_leaving[block] = num_leaving
-            gained += num_leaving == tables.ref_count(block)
-        return gained
+    def num_spare(self, candidate: Sequence) -> int:
+        """Blocks that a waiting sequence has to leave free if it is let in; none beside a worse class, which gives way."""
+        running = self._open.running
+        if not running or running.worst.rank.priority > candidate.rank.priority:
+            return 0
+        return self.watermark.num_blocks
+
+    def make_room_to_grow(self) -> Demand:
+        """Preempt sequences until all that run can compute what they know. Returns what those take."""
+        running, tables = self._open.running, self._tables
+        self.watermark.step()
+        demand = Demand.of(running)
+        if demand.most_blocks(tables.block_size) <= tables.num_available:
+            return demand
+        if self._num_missing() <= 0:
+            return demand
+        waiting = reversed(self._open.waiting)
+        self._cut_waiting(cuts_of_waiting(waiting, tables, self._num_missing())[0])
+        num_missing = self._num_missing()
+        if num_missing > 0:
+            for preemption in preemptions_for_growth(running, tables, num_missing, self._choice):
+                self._preempt(preemption)
+            self.watermark.rise(len(running))
+        return Demand.of(running)
+
+    def make_way(self, candidate: Sequence, demand: Demand) -> bool:
+        """Take what a waiting sequence lacks from those of a worse class, and from those who wait behind it.
+
+        False: it has to wait, and nothing has changed.
+        """
+        running, tables = self._open.running, self._tables
+        num_seats = demand.num_seats + candidate.num_seats - self._limits.max_num_seqs
+        if num_seats > 0 and running.worst.rank.priority <= candidate.rank.priority:
+            return False
+        # They may be the ones that it shares blocks with: none count as shared but those that it keeps.
+        num_kept = tables.blocks_for(candidate.num_computed)
+        shortage = shortage_of(candidate, running, tables, self._limits, num_shared=num_kept)
+        if max(shortage) <= 0:
+            return False  # it waits for what is to be left free
+        shortage = shortage._replace(num_blocks=shortage.num_blocks + self.num_spare(candidate))
+        behind = (s for s in reversed(self._open.waiting) if s.rank > candidate.rank)
+        cuts, num_cut = cuts_of_waiting(behind, tables, shortage.num_blocks)
+        shortage = shortage._replace(num_blocks=shortage.num_blocks - num_cut)
+        preemptions = preemptions_for_priority(candidate, shortage, running, tables, self._choice)
+        if preemptions is None:
+            return False
+        self._cut_waiting(cuts)
+        for preemption in preemptions:
+            self._preempt(preemption)
+        return True
+
+    def _num_missing(self) -> int:
+        return blocks_to_catch_up(self._open.running, self._tables) - self._tables.num_available
+
+    def _cut_waiting(self, cuts: list[Cut]) -> None:
+        for sequence, num_kept in cuts:
+            self._keep_first(sequence, num_kept)
+
+    def _preempt(self, preemption: Preemption) -> None:
+        for victim in preemption.victims:
+            self._prefixes.leave(victim)
+            self._open.running.remove(victim)
+            victim.num_lost = victim.num_computed
+        if preemption.method is Method.SWAP:
+            self._tiers.swap_out(preemption.victims)
+        for victim in preemption.victims:
+            self._keep_first(victim, preemption.num_kept)
+            victim.status = SequenceStatus.WAITING
+            self._open.waiting.add(victim)
+            self._open.requests[victim.request_id].num_preemptions += 1
+            self.counts[preemption.method] += 1
+
+    def _keep_first(self, sequence: Sequence, num_blocks: int) -> None:
+        """A sequence that does not run keeps so many blocks."""
+        if num_blocks < self._tables.blocks_for(sequence.num_computed):
+            self._tables.cut(sequence.seq_id, num_blocks)
+            sequence.num_computed = num_blocks * self._tables.block_size

@@ -1,6 +1,7 @@
 """What a sequence finds computed when it is let in, what it leaves behind, and for whom it waits.
 
-A sequence that is let in, for the first time or after a preemption, begins where the prefix cache ends. One
+A sequence that is let in, for the first time or after a preemption, begins where the prefix cache ends, or the tail that it
+kept, or what it has in another tier. One
 whose next block is just being computed by another of better rank waits for that block: to compute it too
 would take the same work and a block more. Those behind it go on.
 """
@@ -11,6 +12,7 @@ from octavo.core.block_tables import BlockTables, PrefixMatch
 from octavo.core.prefix_cache import Key, PrefixChain
 from octavo.core.request import Request
 from octavo.core.sequence import Sequence
+from octavo.core.tiers import Tiers
 
 NO_MATCH = PrefixMatch()
 
@@ -28,8 +30,9 @@ class PrefixCounts:
 class PrefixReuse:
     """Follows sequences from door to door. Those without a chain neither find nor leave anything."""
 
-    def __init__(self, tables: BlockTables, *, enabled: bool) -> None:
+    def __init__(self, tables: BlockTables, tiers: Tiers, *, enabled: bool) -> None:
         self._tables = tables
+        self._tiers = tiers
         self._is_enabled = enabled
         self._computing: dict[Key, Sequence] = {}
         """Blocks that running sequences know all tokens of and are going to publish, and who does."""
@@ -44,13 +47,16 @@ class PrefixReuse:
     def match(self, sequence: Sequence, request: Request) -> PrefixMatch | None:
         """What a waiting sequence would find; None: it waits for a block that is being computed."""
         chain, token_ids = sequence.chain, sequence.token_ids
+        limit = request.reusable_len(sequence)
         if chain is None:
-            return NO_MATCH
+            return self._tiers.extended(sequence, self._held_by(sequence), limit)
         if self._is_computed_ahead_of(sequence, sequence.awaited):
             return None
-        limit = request.reusable_len(sequence)
         match = self._tables.match(chain, token_ids, limit)
-        number = len(match.blocks)
+        if match.num_tokens <= sequence.num_computed:
+            match = self._held_by(sequence)
+        match = self._tiers.extended(sequence, match, limit)
+        number = len(match.blocks) + len(match.away)
         sequence.awaited = None
         if (number + 1) * self._tables.block_size <= limit:
             sequence.awaited = chain.key(number, token_ids)
@@ -60,25 +66,46 @@ class PrefixReuse:
 
     def enter(self, sequence: Sequence, request: Request, match: PrefixMatch) -> None:
         """A sequence is let in and begins after its match."""
-        chain = sequence.chain
-        if chain is None:
-            return
         sequence.awaited = None
+        sequence.num_computed = match.num_tokens + match.num_away_tokens
         if match.num_tokens:
             self._tables.attach(sequence.seq_id, match)
-        sequence.num_computed = match.num_tokens
+        if match.away:
+            self._tiers.bring(sequence, match)
+        else:
+            self._tiers.forget(sequence)  # the pool has all that was swapped out
+        if sequence.chain is not None:
+            self._begin(sequence, sequence.chain, request, match)
+
+    def _begin(
+        self, sequence: Sequence, chain: PrefixChain, request: Request, match: PrefixMatch
+    ) -> None:
+        """What it knows and others cannot find yet, it is going to publish."""
         chain.num_published = len(match.blocks)
         for number in range(
             chain.num_published, len(sequence.token_ids) // self._tables.block_size
         ):
             self._computing.setdefault(chain.key(number, sequence.token_ids), sequence)
         if request.num_cached_tokens is None:
-            request.num_cached_tokens = match.num_tokens
+            request.num_cached_tokens = sequence.num_computed
             self.counts = replace(
                 self.counts,
                 num_queries=self.counts.num_queries + request.prompt_len,
-                num_hits=self.counts.num_hits + match.num_tokens,
+                num_hits=self.counts.num_hits + sequence.num_computed,
             )
+
+    def _held_by(self, sequence: Sequence) -> PrefixMatch:
+        """What a sequence kept when it was preempted."""
+        if sequence.num_computed == 0:
+            return NO_MATCH
+        blocks = self._tables.blocks(sequence.seq_id)
+        return PrefixMatch(blocks, len(blocks), sequence.num_computed)
+
+    def miss(self, request: Request, num_tokens: int) -> None:
+        """Tokens that a new request found in another tier could not be had."""
+        assert request.num_cached_tokens is not None, f"{request.request_id} was not let in"
+        request.num_cached_tokens -= num_tokens
+        self.counts = replace(self.counts, num_hits=self.counts.num_hits - num_tokens)
 
     def publish(self, sequence: Sequence) -> None:
         """A step is done: others may use the full blocks that the sequence has computed."""
@@ -89,6 +116,10 @@ class PrefixReuse:
         if first == stop:
             return
         self._tables.publish(sequence.seq_id, chain, sequence.token_ids, sequence.num_computed)
+        if self._tiers.stores:
+            blocks = self._tables.blocks(sequence.seq_id)
+            for number in range(first, stop):
+                self._tiers.store(blocks[number], chain.key(number, sequence.token_ids))
         self._stop_computing(sequence, chain, first, stop)
 
     def fork(self, parent: Sequence, child: Sequence) -> None:

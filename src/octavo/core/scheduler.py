@@ -12,27 +12,22 @@ from octavo.config import SchedulingPolicy, SpeculationConfig
 from octavo.core.admission import (
     Demand,
     Limits,
-    blocks_to_catch_up,
     check_request,
     fitting,
-    shortage_of,
     tokens_left_for,
 )
 from octavo.core.block_pool import IntegrityError
 from octavo.core.block_tables import BlockTables
 from octavo.core.budget import share_budget
-from octavo.core.events import (
-    Event,
-    PromptEvent,
-    PromptLogprobsEvent,
-    RequestEndEvent,
-    SequenceEndEvent,
-    TokenEvent,
-)
-from octavo.core.preemption import give_up_blocks, victims_of_growth, victims_of_priority
+from octavo.core.costs import RestoreCosts
+from octavo.core.events import Event, SequenceEndEvent
+from octavo.core.open_requests import OpenRequests
+from octavo.core.preemption import Preemptor
+from octavo.core.preemption_method import Method
 from octavo.core.prefix_reuse import PrefixReuse
+from octavo.core.receiver import Receiver
 from octavo.core.request import FinishReason, Request, StopRule
-from octavo.core.sequence import RankedSequences, Sequence, SequenceStatus
+from octavo.core.sequence import Sequence, SequenceStatus
 from octavo.core.speculation import SpeculationCounts, Speculator
 from octavo.core.steady import SteadyDecode, find_steady
 from octavo.core.step import (
@@ -42,14 +37,13 @@ from octavo.core.step import (
     SeqStep,
     StepPlan,
     StepResult,
-    TokenLogprobs,
     maker,
 )
+from octavo.core.tiers import SAVES_PER_STEP, Tiers
 from octavo.core.usage import KvUsage
-from octavo.errors import InvalidParameterError, RequestFailedError
+from octavo.errors import InvalidParameterError
 
 _seq_step = maker(SeqStep)
-_token_event = maker(TokenEvent)
 
 
 class Scheduler:
@@ -71,23 +65,27 @@ class Scheduler:
         end_token_ids: frozenset[int],
         prefix_caching: bool = True,
         speculation: SpeculationConfig | None = None,
+        tiers: Tiers | None = None,
     ) -> None:
-        """`speculation`: None for a token of each sequence in a step."""
+        """`speculation`: None for a token of each sequence in a step; `tiers`: None for the pool alone."""
         self._tables = tables
-        self._prefixes = PrefixReuse(tables, enabled=prefix_caching)
+        self._tiers = Tiers(tables) if tiers is None else tiers
+        self._prefixes = PrefixReuse(tables, self._tiers, enabled=prefix_caching)
         self._limits = Limits(max_num_batched_tokens, max_num_seqs, max_model_len)
         self._policy = policy
         self._end_token_ids = end_token_ids
         self._speculator = None if speculation is None else Speculator(speculation)
-        self._is_simple = policy is SchedulingPolicy.FCFS and not (speculation or prefix_caching)
-        self._requests: dict[str, Request] = {}
-        self._sequences: dict[SeqId, Sequence] = {}
-        self._waiting = RankedSequences()
-        self._running = RankedSequences()
+        self._is_simple = policy is SchedulingPolicy.FCFS and not (
+            speculation or self._tiers.is_used
+        )
+        self._open = OpenRequests(tables, self._tiers, self._prefixes, self._speculator)
+        self._preemptor = Preemptor(self._open, tables, self._prefixes, self._tiers, self._limits)
+        self._receiver = Receiver(self._open, tables, self._tiers, self._prefixes, self._speculator)
+        self._requests = self._open.requests
+        self._waiting, self._running = self._open.waiting, self._open.running
         self._num_arrivals = 0
         self._next_seq_id: SeqId = 0
         self._num_steps = 0
-        self._num_preemptions = 0
 
     @property
     def has_work(self) -> bool:
@@ -106,7 +104,7 @@ class Scheduler:
 
     def usage(self) -> KvUsage:
         """How the block pool is used now. O(1)."""
-        tables = self._tables
+        tables, counts = self._tables, self._tiers.counts
         return KvUsage(
             num_blocks_total=tables.num_blocks,
             num_blocks_referenced=tables.num_referenced,
@@ -115,11 +113,20 @@ class Scheduler:
             num_slots_referenced=tables.num_referenced * tables.block_size,
             num_blocks_saved_by_sharing=tables.num_saved_by_sharing,
             num_block_copies=tables.num_copies,
-            num_preemptions=self._num_preemptions,
+            num_preemptions=self._preemptor.counts.total(),
             num_blocks_cached=tables.num_cached,
             num_blocks_evicted=tables.num_evicted,
             num_prefix_queries=self._prefixes.counts.num_queries,
             num_prefix_hits=self._prefixes.counts.num_hits,
+            num_dropped_tails=self._preemptor.counts[Method.DROP_TAIL],
+            num_swaps=self._preemptor.counts[Method.SWAP],
+            num_swap_slots=self._tiers.swap_space.num_slots,
+            num_swap_slots_used=self._tiers.swap_space.num_used,
+            num_blocks_swapped_out=counts.num_swapped_out,
+            num_blocks_swapped_in=counts.num_swapped_in,
+            num_blocks_stored=counts.num_saved,
+            num_blocks_loaded=counts.num_loaded,
+            num_blocks_failed=counts.num_failed,
         )
 
     def num_blocks_of(self, request_id: str) -> int:
@@ -151,14 +158,12 @@ class Scheduler:
         self._prefixes.open(request)
         self._num_arrivals += 1
         self._next_seq_id += len(request.sequences)
-        self._requests[request.request_id] = request
-        self._sequences.update((sequence.seq_id, sequence) for sequence in request.sequences)
-        self._waiting.add(request.sequences[0])
+        self._open.add(request)
 
     def abort(self, request_id: str) -> list[Event]:
         """End a request now, also between `schedule` and `commit`. Unknown ids belong to ended requests: []."""
         request = self._requests.get(request_id)
-        return [] if request is None else self._end_early(request, FinishReason.ABORT)
+        return [] if request is None else self._open.end_early(request, FinishReason.ABORT)
 
     def abort_sequence(self, request_id: str, index: int) -> list[Event]:
         """End one sequence that has begun to generate, as `abort` does; the last to end ends the request.
@@ -171,10 +176,10 @@ class Scheduler:
         sequence = request.sequences[index]
         if sequence.status is SequenceStatus.FINISHED or sequence.num_outputs == 0:
             return []
-        self._finish(sequence)
+        self._open.finish(sequence)
         events: list[Event] = [SequenceEndEvent(request_id, index, FinishReason.ABORT)]
         if request.is_finished:
-            events.append(self._close(request))
+            events.append(self._open.close(request))
         return events
 
     def schedule(self) -> StepPlan:
@@ -183,9 +188,13 @@ class Scheduler:
         First everything is decided, then blocks are taken: in between, none is given back. So no sequence is
         both planned and preempted, and no block is both source and destination of the step's copies.
         """
-        demand = self._make_room_to_grow()
+        demand = self._preemptor.make_room_to_grow()
         demand = self._admit(demand)
-        shares = share_budget(self._running, self._requests, self._limits.max_num_batched_tokens)
+        shares = share_budget(
+            self._tiers.not_arriving(self._running),
+            self._requests,
+            self._limits.max_num_batched_tokens,
+        )
         guesses = self._guess(shares, demand)
         steps: list[SeqStep] = []
         copies: list[BlockCopy] = []
@@ -207,41 +216,29 @@ class Scheduler:
                 )
         self._tables.settle()
         self._num_steps += 1
-        return StepPlan(self._num_steps, tuple(steps), tuple(copies))
+        return self._tiers.added_to(StepPlan(self._num_steps, tuple(steps), tuple(copies)))
 
     def commit(self, plan: StepPlan, result: StepResult) -> list[Event]:
         """Take over what a runner made of the last plan. Rows of requests that ended meanwhile are ignored."""
         assert plan.step_id == self._num_steps, f"step {plan.step_id} is not the last scheduled"
-        events: list[Event] = []
-        is_plain = not (result.errors or result.logprobs)
-        first = last = 0
-        for step in plan.seqs:
-            first, last = last, last + len(step.sampling) * (step.num_drafts + 1)
-            sequence = self._sequences.get(step.seq_id)
-            if sequence is None:
-                continue
-            sequence.num_computed = step.start + len(step.token_ids) - step.num_drafts
-            if step.num_prompt_logprobs is not None:
-                known = self._requests[sequence.request_id].prompt_logprobs
-                assert known is not None, f"{sequence.request_id} did not ask for prompt logprobs"
-                known.extend(result.prompt_logprobs[step.seq_id])
-            if is_plain and last == first + 1 and step.start >= sequence.prompt_len:  # nearly all
-                if sequence.num_computed % self._tables.block_size == 0:
-                    self._prefixes.publish(sequence)
-                request = self._requests[sequence.request_id]
-                self._append(sequence, request, result.token_ids[first], None, events)
-            elif last > first:
-                self._receive(sequence, step, result, first, events)
-            else:
-                self._prefixes.publish(sequence)
-        num_tokens = len(result.token_ids)
-        assert last == num_tokens, f"{num_tokens} tokens for {last} samples"
-        return events
+        return self._receiver.take_over(plan, result)
+
+    @property
+    def costs(self) -> RestoreCosts:
+        """Of preemption; whoever measures tells them."""
+        return self._tiers.costs
+
+    def saves(self) -> StepPlan | None:
+        """A plan that only stores blocks; None if there are none to store. Between steps, and not to be committed."""
+        saves = self._tiers.next_saves(SAVES_PER_STEP)
+        return StepPlan(self._num_steps, (), saves=saves) if saves else None
 
     def steady_decode(self) -> SteadyDecode | None:
         """The coming steps, if the next holds no decision; for simulations without end tokens. Between steps."""
+        if not self._is_simple or self._preemptor.watermark.num_blocks:  # that sinks with each step
+            return None
         queues = (self._running, self._waiting, self._requests)
-        return find_steady(*queues, self._tables, self._limits) if self._is_simple else None
+        return find_steady(*queues, self._tables, self._prefixes, self._limits)
 
     def reset_prefix_cache(self) -> bool:
         """Forget all prefixes that no sequence holds. Returns whether nothing is left."""
@@ -250,35 +247,11 @@ class Scheduler:
 
     def check_integrity(self) -> None:
         """Raise IntegrityError unless queues, tables and pool agree. Between steps; O(N)."""
-        self._tables.check_integrity()
-        queues = ((self._running, SequenceStatus.RUNNING), (self._waiting, SequenceStatus.WAITING))
-        for queue, status in queues:
-            if [s.rank for s in queue] != sorted(s.rank for s in queue):
-                raise IntegrityError(f"{status.value} sequences are not in order of rank")
-        queued = {s.seq_id: status for queue, status in queues for s in queue}
-        for sequence in self._sequences.values():
-            if queued.pop(sequence.seq_id, SequenceStatus.FOLLOWING) is not sequence.status:
-                raise IntegrityError(f"sequence {sequence.seq_id} is not where its status says")
-            if self._tables.num_tokens(sequence.seq_id) != sequence.num_computed:
-                raise IntegrityError(f"sequence {sequence.seq_id}: its table holds another length")
-        if queued:
-            raise IntegrityError(f"sequences {sorted(queued)} are queued, but not open")
+        self._open.check_integrity()
         if sum(s.num_seats for s in self._running) > self._limits.max_num_seqs:
             raise IntegrityError("more sequences run than there are seats")
 
     # schedule
-
-    def _make_room_to_grow(self) -> Demand:
-        """Preempt sequences until all that run can compute what they know. Returns what those take."""
-        demand = Demand.of(self._running)
-        if demand.most_blocks(self._tables.block_size) <= self._tables.num_available:
-            return demand
-        num_blocks = blocks_to_catch_up(self._running, self._tables) - self._tables.num_available
-        if num_blocks <= 0:
-            return demand
-        for victim in victims_of_growth(self._running, self._tables, num_blocks):
-            self._preempt(victim)
-        return Demand.of(self._running)
 
     def _admit(self, demand: Demand) -> Demand:
         """Let waiting sequences in, in order of rank, while there is room for the first of them.
@@ -296,42 +269,26 @@ class Scheduler:
             if found is None:
                 place += 1
                 continue
-            match = fitting(candidate, found, demand, running, self._tables, limits)
+            match = fitting(
+                candidate,
+                found,
+                demand,
+                running,
+                self._tables,
+                limits,
+                self._preemptor.num_spare(candidate),
+            )
             if match is None:
-                if not self._make_way(candidate, demand):
+                if not self._preemptor.make_way(candidate, demand):
                     break
                 demand = Demand.of(self._running)
                 match = found.without_tail(self._tables.block_size)
             self._waiting.remove(candidate)
             self._prefixes.enter(candidate, request, match)
             request.num_recomputed_tokens += max(0, candidate.num_lost - candidate.num_computed)
-            self._run(candidate)
+            self._open.run(candidate)
             demand.add(candidate)
         return demand
-
-    def _make_way(self, candidate: Sequence, demand: Demand) -> bool:
-        """Preempt those of a worse class who hold what a waiting sequence lacks. False: it has to wait."""
-        num_seats = demand.num_seats + candidate.num_seats - self._limits.max_num_seqs
-        if num_seats > 0 and self._running.worst.rank.priority <= candidate.rank.priority:
-            return False
-        # They may be the ones that it shares blocks with: none count as shared.
-        shortage = shortage_of(candidate, self._running, self._tables, self._limits)
-        victims = victims_of_priority(candidate, shortage, self._running, self._tables)
-        for victim in victims or ():
-            self._preempt(victim)
-        return victims is not None
-
-    def _preempt(self, victim: Sequence) -> None:
-        self._prefixes.leave(victim)
-        self._running.remove(victim)
-        give_up_blocks(victim, self._tables)
-        self._waiting.add(victim)
-        self._requests[victim.request_id].num_preemptions += 1
-        self._num_preemptions += 1
-
-    def _run(self, sequence: Sequence) -> None:
-        sequence.status = SequenceStatus.RUNNING
-        self._running.add(sequence)
 
     def _guess(
         self, shares: list[tuple[Sequence, int]], demand: Demand
@@ -367,133 +324,4 @@ class Scheduler:
             known,
             request.params.prompt_logprobs if targets else None,
             targets,
-        )
-
-    # commit
-
-    def _receive(
-        self, sequence: Sequence, step: SeqStep, result: StepResult, first: int, events: list[Event]
-    ) -> None:
-        """Give the tokens that a step drew, from draw `first` on, to their sequences."""
-        request = self._requests[sequence.request_id]
-        if result.errors:
-            for draw in range(first, first + len(step.sampling)):
-                if draw in result.errors:
-                    events += self._fail(request, result.errors[draw])
-                    return
-        self._prefixes.publish(sequence)
-        if sequence.num_outputs == 0:
-            events.append(PromptEvent(request.request_id, request.num_cached_tokens or 0))
-        if request.prompt_logprobs is not None:
-            values = tuple(request.prompt_logprobs)
-            request.prompt_logprobs = None
-            events.append(PromptLogprobsEvent(request.request_id, values))
-        if step.num_drafts:
-            self._accept(sequence, step, result, first, events)
-            return
-        if sequence.num_seats > 1:
-            self._fork(sequence, request)
-        for draw, sampling in enumerate(step.sampling, first):
-            receiver = self._sequences[sampling.seq_id]
-            logprobs = result.logprobs.get(draw)
-            self._append(receiver, request, result.token_ids[draw], logprobs, events)
-
-    def _accept(
-        self, sequence: Sequence, step: SeqStep, result: StepResult, first: int, events: list[Event]
-    ) -> None:
-        """Take the tokens drawn after guesses that were right, and the one that shows the first to be wrong."""
-        assert self._speculator is not None
-        request = self._requests[sequence.request_id]
-        guess = step.token_ids[-step.num_drafts :]
-        num_right = 0
-        while sequence.status is SequenceStatus.RUNNING:
-            draw = first + num_right
-            if draw in result.errors:
-                events += self._fail(request, result.errors[draw])
-                break
-            token_id, logprobs = result.token_ids[draw], result.logprobs.get(draw)
-            self._append(sequence, request, token_id, logprobs, events)
-            if num_right == len(guess) or token_id != guess[num_right]:
-                break
-            num_right += 1
-        self._speculator.learn(step.seq_id, len(guess), num_right)
-        if sequence.status is SequenceStatus.RUNNING:
-            sequence.num_computed += num_right
-            self._tables.shrink(step.seq_id, sequence.num_computed)
-            self._prefixes.publish(sequence)
-
-    def _fork(self, first: Sequence, request: Request) -> None:
-        """The prompt is computed: from here on each sequence of the request is scheduled for itself."""
-        first.num_seats = 1
-        first.sampling = first.sampling[:1]
-        for follower in request.sequences[1:]:
-            self._tables.fork(first.seq_id, follower.seq_id)
-            follower.num_computed = first.num_computed
-            self._prefixes.fork(first, follower)
-            self._run(follower)
-
-    def _append(
-        self,
-        sequence: Sequence,
-        request: Request,
-        token_id: int,
-        logprobs: TokenLogprobs | None,
-        events: list[Event],
-    ) -> None:
-        sequence.append(token_id)
-        rule = request.stop_rule
-        num_outputs = len(sequence.token_ids) - sequence.prompt_len
-        finish_reason, stop_reason = rule.finish_after(token_id, num_outputs - 1)
-        index = sequence.rank.sample_index
-        events.append(
-            _token_event(
-                (request.request_id, index, token_id, logprobs, finish_reason, stop_reason)
-            )
-        )
-        if finish_reason is not None:
-            self._finish(sequence)
-            if request.is_finished:
-                events.append(self._close(request))
-
-    def _fail(self, request: Request, error: str) -> list[Event]:
-        for sequence in request.sequences:
-            self._prefixes.discard(sequence)
-        return self._end_early(request, FinishReason.ERROR, error=error)
-
-    def _end_early(
-        self, request: Request, reason: FinishReason, *, error: str | None = None
-    ) -> list[Event]:
-        events: list[Event] = []
-        for sequence in request.sequences:
-            if sequence.status is not SequenceStatus.FINISHED:
-                self._finish(sequence)
-                events.append(
-                    SequenceEndEvent(request.request_id, sequence.rank.sample_index, reason)
-                )
-        events.append(self._close(request, error))
-        return events
-
-    def _finish(self, sequence: Sequence) -> None:
-        """Free what a sequence holds, wherever it is in its life."""
-        if sequence.status is SequenceStatus.RUNNING:
-            self._prefixes.leave(sequence)
-            self._running.remove(sequence)
-        elif sequence.status is SequenceStatus.WAITING:
-            self._waiting.remove(sequence)
-        self._tables.free(sequence.seq_id)
-        if self._speculator is not None:
-            self._speculator.forget(sequence.seq_id)
-        del self._sequences[sequence.seq_id]
-        sequence.status = SequenceStatus.FINISHED
-
-    def _close(self, request: Request, error: str | None = None) -> RequestEndEvent:
-        del self._requests[request.request_id]
-        return RequestEndEvent(
-            request.request_id,
-            request.prompt_len,
-            request.num_cached_tokens or 0,
-            request.num_preemptions,
-            request.num_recomputed_tokens,
-            error,
-            RequestFailedError.__name__ if error is not None else None,
         )

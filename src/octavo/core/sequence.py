@@ -57,6 +57,8 @@ class Sequence:
     status: SequenceStatus = SequenceStatus.WAITING
     num_lost: int = 0
     """While it waits after a preemption: tokens that were computed before it."""
+    is_arriving: bool = False
+    """Runs, but computes nothing in this step: its pages come from another tier."""
     chain: PrefixChain | None = None
     """The keys of its full blocks; None: it neither uses the prefix cache nor adds to it."""
     awaited: Key | None = None

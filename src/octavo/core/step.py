@@ -146,12 +146,36 @@ class BlockCopy:
 
 
 @dataclass(frozen=True, slots=True)
+class BlockSwap:
+    """A block of the pool, and a slot of the swap space, which holds a block of all layers."""
+
+    block: BlockId
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBlock:
+    """A block of the pool, and the key under which stored prefixes have its keys and values."""
+
+    block: BlockId
+    key: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class StepPlan:
-    """Everything that one step does. Can be printed, saved and replayed."""
+    """Everything that one step does. Can be printed, saved and replayed.
+
+    What leaves the pool is read before anything is written. What comes back is in its block when the step ends; no
+    sequence of this step uses it.
+    """
 
     step_id: int
     seqs: tuple[SeqStep, ...]
     copies: tuple[BlockCopy, ...] = ()
+    swap_outs: tuple[BlockSwap, ...] = ()
+    saves: tuple[StoredBlock, ...] = ()
+    swap_ins: tuple[BlockSwap, ...] = ()
+    loads: tuple[StoredBlock, ...] = ()
 
     @property
     def num_tokens(self) -> int:
@@ -195,6 +219,8 @@ class StepResult:
     """By number of the draw: rows without an answer, whose token means nothing."""
     prompt_logprobs: Mapping[SeqId, list[TokenLogprobs]] = field(default_factory=dict)
     """For each SeqStep that asked: one entry for each of its `prompt_targets`."""
+    failed_blocks: frozenset[BlockId] = frozenset()
+    """Of `swap_ins` and `loads`: those whose keys and values could not be had. They hold nothing of use."""
 
     @classmethod
     def of(
@@ -243,6 +269,27 @@ class Runner(Protocol):
     def close(self) -> None:
         """Give back threads and memory. Safe to call twice."""
         ...
+
+
+class PageMemory(Protocol):
+    """The block pool of a runner as pages of bytes, for other tiers of memory. What is written is what was read."""
+
+    @property
+    def page_bytes(self) -> int:
+        """Bytes of one block: keys and values of all layers."""
+        ...
+
+    def read_page(self, block: BlockId) -> memoryview:
+        """A copy of a block, all layers in one piece."""
+        ...
+
+    def write_page(self, block: BlockId, page: memoryview) -> None:
+        """Fill a block. May be called by another thread while `Runner.run` computes, for blocks that it does not use."""
+        ...
+
+
+class PagedRunner(Runner, PageMemory, Protocol):
+    """A runner whose pool other tiers can be joined to."""
 
 
 @runtime_checkable

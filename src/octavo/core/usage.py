@@ -28,3 +28,21 @@ class KvUsage:
     """Prompt tokens that were looked up in the prefix cache, since the start."""
     num_prefix_hits: int
     """Those that were found."""
+    num_dropped_tails: int = 0
+    """Of the preemptions: those that gave up only their last blocks."""
+    num_swaps: int = 0
+    """Of the preemptions: those whose pages were swapped out. The rest is computed again."""
+    num_swap_slots: int = 0
+    """Blocks that the swap space can hold."""
+    num_swap_slots_used: int = 0
+    """Blocks that it holds."""
+    num_blocks_swapped_out: int = 0
+    """Since the start."""
+    num_blocks_swapped_in: int = 0
+    """Since the start."""
+    num_blocks_stored: int = 0
+    """Cached blocks handed over to be stored, since the start."""
+    num_blocks_loaded: int = 0
+    """Blocks had from what was stored, since the start."""
+    num_blocks_failed: int = 0
+    """Blocks that could not be had back and were computed again, since the start."""

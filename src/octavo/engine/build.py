@@ -8,9 +8,11 @@ from octavo.checkpoints.locate import locate
 from octavo.config import QUANTIZATIONS, Backend, EngineConfig
 from octavo.core.block_tables import BlockTables
 from octavo.core.scheduler import Scheduler
-from octavo.core.step import Runner
+from octavo.core.step import PagedRunner, Runner
+from octavo.engine.fingerprint import fingerprint, lasting_fingerprint
 from octavo.engine.loop import Engine
 from octavo.engine.messages import LedgerLine, Ready
+from octavo.engine.tiers import open_tiers
 from octavo.errors import ConfigError
 from octavo.machine import check_platform, inspect_machine
 from octavo.models.footprint import (
@@ -54,15 +56,20 @@ def build_engine(
     )
     resolved = resolve_or_advise(config, lambda tried: facts_of(model, tried), inspect_machine())
     try:
-        runner = make_runner(model, resolved, progress)
+        memory = make_runner(model, resolved, progress)
     except MemoryError as error:
         needs = ", ".join(f"{name} {num_bytes:,}" for name, num_bytes in resolved.memory.lines)
         raise ConfigError(f"there is not enough memory; in bytes: {needs}") from error
+    lasts = config.cache.kv_cache_dir is not None
+    identity = (lasting_fingerprint if lasts else fingerprint)(
+        model, resolved, instruction_set(resolved.backend)
+    )
     model.weights.release()  # packed: the mapped file would count as this process's memory
-    if wrap_runner is not None:
-        runner = wrap_runner(runner)
+    runner: Runner = memory if wrap_runner is None else wrap_runner(memory)
+    tables = BlockTables(runner.num_blocks, runner.block_size, identity)
+    tiers, runner = open_tiers(config.cache, identity, tables, runner, memory)
     scheduler = Scheduler(
-        BlockTables(runner.num_blocks, runner.block_size, _fingerprint(model, resolved)),
+        tables,
         max_num_batched_tokens=resolved.max_num_batched_tokens,
         max_num_seqs=resolved.max_num_seqs,
         max_model_len=resolved.max_model_len,
@@ -70,6 +77,7 @@ def build_engine(
         end_token_ids=model.generation.end_token_ids,
         prefix_caching=resolved.prefix_caching,
         speculation=resolved.speculation,
+        tiers=tiers,
     )
     engine = Engine(
         scheduler,
@@ -114,7 +122,7 @@ def facts_of(model: SizedModel, config: EngineConfig) -> ModelFacts:
     )
 
 
-def make_runner(model: Model, resolved: ResolvedConfig, progress: Progress = silent) -> Runner:
+def make_runner(model: Model, resolved: ResolvedConfig, progress: Progress = silent) -> PagedRunner:
     """The runner of the chosen backend, its weights packed. Raises ConfigError, MemoryError."""
     instruction_set(resolved.backend)
     # Only the chosen backend is imported: the other's extension module may not even load here.
@@ -152,19 +160,6 @@ def instruction_set(backend: Backend) -> str:
         return _C.isa()
     except ValueError as error:
         raise ConfigError(str(error)) from error
-
-
-def _fingerprint(model: Model, resolved: ResolvedConfig) -> bytes:
-    """All that keys and values depend on besides tokens."""
-    parts = (
-        str(model.path),
-        model.spec.architecture,
-        resolved.backend.value,
-        resolved.dtype,
-        resolved.kv_cache_dtype,
-        instruction_set(resolved.backend),
-    )
-    return "\0".join(parts).encode("utf-8", "surrogateescape")
 
 
 def _ready(model: Model, resolved: ResolvedConfig, runner: Runner) -> Ready:

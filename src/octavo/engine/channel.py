@@ -4,7 +4,9 @@ The front end binds, the engine connects: what the engine sends before the front
 one frame of msgpack. Nothing here unpickles.
 """
 
+import contextlib
 from collections.abc import Iterator
+from typing import Protocol
 
 import msgspec
 import zmq
@@ -16,14 +18,29 @@ from octavo.errors import EngineDeadError
 MAX_QUEUED_STEPS = 1000
 """Steps that the front end may lag behind before the engine waits for it."""
 RECONNECT_MS = 10
-LINGER_MS = 5000
-"""How long a closing engine waits for the front end to take its last messages."""
+LINGER_MS = 30_000
+"""How long a closing engine waits for the front end to take its last messages: one may still be starting."""
+
+
+class Channel(Protocol):
+    """What the engine speaks to: one client, or several as if they were one."""
+
+    def send(self, message: FromEngine) -> None:
+        """Tell what has happened."""
+
+    def receive(self, *, wait: bool) -> list[ToEngine]:
+        """All messages that have come; with `wait` at least one."""
+        ...
+
+    def close(self) -> None:
+        """Hand over what is queued, then close."""
 
 
 class EngineEnd:
     """The engine's end. Blocks: the engine has nothing else to do."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: Endpoint, index: int = 0) -> None:
+        """`index`: of the client at the other end."""
         self._encode = msgspec.msgpack.Encoder().encode
         self._decode: msgspec.msgpack.Decoder[ToEngine] = msgspec.msgpack.Decoder(ToEngine)
         self._context = zmq.Context()
@@ -32,11 +49,21 @@ class EngineEnd:
         self._socket.setsockopt(zmq.RCVHWM, 0)
         self._socket.setsockopt(zmq.LINGER, LINGER_MS)
         self._socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
-        self._socket.connect(endpoint.address)
+        self._socket.connect(endpoint.address(index))
+
+    @property
+    def socket(self) -> "zmq.Socket[bytes]":
+        """For who waits for several."""
+        return self._socket
 
     def send(self, message: FromEngine) -> None:
         """Queue a message; waits while the front end lags too far behind."""
         self._socket.send(self._encode(message), copy=True)
+
+    def offer(self, message: FromEngine) -> None:
+        """Queue a message that may as well be lost, unless the front end lags too far behind."""
+        with contextlib.suppress(zmq.Again):
+            self._socket.send(self._encode(message), zmq.DONTWAIT)
 
     def receive(self, *, wait: bool) -> list[ToEngine]:
         """All messages that have come; with `wait` at least one (a blocked thread, no polling)."""
@@ -45,16 +72,17 @@ class EngineEnd:
             messages.append(self._decode.decode(self._socket.recv()))
         return messages + [self._decode.decode(frame) for frame in _frames(self._socket)]
 
-    def close(self) -> None:
-        """Hand over what is queued, then close."""
-        self._socket.close()
+    def close(self, linger_ms: int = LINGER_MS) -> None:
+        """Hand over what is queued within `linger_ms`, then close."""
+        self._socket.close(linger_ms)
         self._context.term()
 
 
 class ClientEnd:
     """The front end's end. Never blocks; `fileno` becomes readable when messages may have come."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: Endpoint, index: int = 0) -> None:
+        """`index`: which of the engine's clients this is."""
         self._encode = msgspec.msgpack.Encoder().encode
         self._decode: msgspec.msgpack.Decoder[FromEngine] = msgspec.msgpack.Decoder(FromEngine)
         self._context = zmq.Context()
@@ -62,7 +90,7 @@ class ClientEnd:
         self._socket.setsockopt(zmq.SNDHWM, 0)
         self._socket.setsockopt(zmq.RCVHWM, MAX_QUEUED_STEPS)
         self._socket.setsockopt(zmq.LINGER, 0)
-        self._socket.bind(endpoint.address)
+        self._socket.bind(endpoint.address(index))
 
     def fileno(self) -> int:
         """Readable when messages may have come: after that, and after every `send`, call `receive`."""

@@ -2,18 +2,22 @@
 
 import asyncio
 import contextlib
+import functools
 import logging
 import signal
 import threading
+import time
 from array import array
 from collections.abc import Sequence
-from typing import Literal, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 from octavo.core.sampling_params import SamplingParams
 from octavo.engine.channel import ClientEnd
+from octavo.engine.endpoint import Endpoint
 from octavo.engine.messages import (
     Abort,
     AbortSequence,
+    ClientGone,
     Drain,
     EngineFailed,
     EngineStats,
@@ -24,7 +28,6 @@ from octavo.engine.messages import (
     Submit,
 )
 from octavo.engine.named_errors import error_named
-from octavo.engine.process import EngineProcess
 from octavo.engine.prompts import check_token_ids, token_id_array
 from octavo.engine.pulse import Pulse, PulseReading
 from octavo.engine.seeds import SeedSource
@@ -42,8 +45,47 @@ STEP_TIMEOUT_S = 300.0
 CHECK_INTERVAL_S = 1.0
 LAST_WORDS_S = 0.1
 """After the process has ended its last messages may still be on their way."""
+REASON_TIMEOUT_S = 5.0
+"""One that ends by itself with an error has said why. On a machine that is busy that takes longer to arrive."""
 EXIT_GRACE_S = 5.0
 """How much longer than the time given to a drain the process may take before it is killed."""
+
+
+class EngineHandle(Protocol):
+    """An engine process as a client needs it: `EngineProcess` for who started it, `AttachedEngine` for others."""
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        ...
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where they meet."""
+        ...
+
+    @property
+    def client_index(self) -> int:
+        """Which of the engine's clients this is."""
+        ...
+
+    @property
+    def is_own(self) -> bool:
+        """Whether this client ends the process."""
+        ...
+
+    def wait(self) -> int | None:
+        """Wait until the process has ended; its exit code, which only its parent learns."""
+        ...
+
+    def stop(self) -> None:
+        """End the process at once, if it is one's own."""
+
+    def connected(self) -> None:
+        """The first message has come."""
+
+    def kill(self) -> None:
+        """As `stop`, and remove what has been made for it."""
 
 
 class EngineClient:
@@ -56,7 +98,7 @@ class EngineClient:
 
     def __init__(
         self,
-        process: EngineProcess,
+        process: EngineHandle,
         *,
         seed: int | None = None,
         freeze_timeout_s: float = FREEZE_TIMEOUT_S,
@@ -83,9 +125,9 @@ class EngineClient:
         """Begin to listen. Call once, before anything but `close`."""
         self._is_connected = True
         self._loop = asyncio.get_running_loop()
-        self._has_exited: asyncio.Future[int] = self._loop.create_future()
+        self._has_exited: asyncio.Future[int | None] = self._loop.create_future()
         self._may_be_ready = asyncio.Event()
-        self._channel = ClientEnd(self._process.endpoint)
+        self._channel = ClientEnd(self._process.endpoint, self._process.client_index)
         self._pulse = Pulse(self._process.endpoint.pulse)
         self._loop.add_reader(self._channel.fileno(), self._receive)
         self._receive()
@@ -100,6 +142,10 @@ class EngineClient:
             raise _again(self.error)
         assert self.ready is not None
         return self.ready
+
+    async def wait_dead(self) -> None:
+        """Wait until the process has ended."""
+        await asyncio.wait({self._has_exited})
 
     def generate(
         self,
@@ -152,7 +198,7 @@ class EngineClient:
             self._send(Drain(timeout_s))
             await asyncio.wait({self._has_exited}, timeout=timeout_s + EXIT_GRACE_S)
         if not self._has_exited.done():
-            self._process.popen.kill()
+            self._process.stop()
         return await self._has_exited == 0
 
     async def close(self) -> None:
@@ -163,12 +209,20 @@ class EngineClient:
         if not self._is_connected:
             self._process.kill()
             return
-        await self.drain(0.0)
+        if self._process.is_own:
+            await self.drain(0.0)
+        else:
+            self._die(EngineDeadError("this front end is shutting down"))
         self._check_timer.cancel()
         self._loop.remove_reader(self._channel.fileno())
         self._channel.close()
         self._pulse.close()
-        self._process.endpoint.remove()
+        if self._process.is_own:
+            self._process.endpoint.remove()
+
+    def client_gone(self, index: int) -> None:
+        """Another client of the engine has ended: its requests are aborted, and one that takes its place is welcome."""
+        self._send(ClientGone(index))
 
     async def open_stream(self, stream: RequestStream, frame: bytes) -> None:
         """Send a request. Waits while the engine loads. Raises EngineDeadError when it does not serve."""
@@ -196,7 +250,7 @@ class EngineClient:
         if self._streams.get(stream.request_id) is stream:
             self._send(AbortSequence(stream.request_id, index))
 
-    def _send(self, message: Abort | AbortSequence | Drain) -> None:
+    def _send(self, message: Abort | AbortSequence | ClientGone | Drain) -> None:
         with contextlib.suppress(EngineDeadError):  # it has gone: done as well
             self._channel.send(self._channel.encode(message))
         self._receive()  # sending may swallow the sign that something has come
@@ -209,10 +263,8 @@ class EngineClient:
         if isinstance(message, StepOutputs):
             self._dispatch(message)
         elif isinstance(message, Loading):
-            if (
-                self.loading is None
-            ):  # both sides are connected: if they are killed nothing is left behind
-                self._process.endpoint.remove()
+            if self.loading is None:
+                self._process.connected()
             self.loading = message
         elif isinstance(message, Ready):
             self.ready, self.state = message, "ready"
@@ -275,19 +327,28 @@ class EngineClient:
 
     def _watch_exit(self) -> None:
         """A thread of its own: waits for the process, whatever way it ends."""
-        code = self._process.popen.wait()
+        code = self._process.wait()
         with contextlib.suppress(RuntimeError):  # the event loop is closed: nobody waits any more
-            self._loop.call_soon_threadsafe(self._loop.call_later, LAST_WORDS_S, self._exit, code)
+            until = time.monotonic() + REASON_TIMEOUT_S
+            exit_later = functools.partial(self._exit, code, until)
+            self._loop.call_soon_threadsafe(self._loop.call_later, LAST_WORDS_S, exit_later)
 
-    def _exit(self, code: int) -> None:
+    def _exit(self, code: int | None, until: float) -> None:
+        """The process has ended: take its last words, and wait for those that it must have said."""
         if not self._has_exited.done():
             self._receive()
+            is_silent = self.error is None and not self._is_closed and time.monotonic() < until
+            if code is not None and code > 0 and is_silent:
+                self._loop.call_later(LAST_WORDS_S, self._exit, code, until)
+                return
             self._has_exited.set_result(code)
             self._is_frozen = False
             self._die(EngineDeadError(_exit_reason(code)))
 
 
-def _exit_reason(code: int) -> str:
+def _exit_reason(code: int | None) -> str:
+    if code is None:
+        return "the engine process has ended"
     if code < 0:
         hint = " (perhaps by the kernel, for want of memory)" if -code == signal.SIGKILL else ""
         return f"the engine process was ended by {signal.Signals(-code).name}{hint}"

@@ -1,4 +1,4 @@
-"""Where the front end and one engine process meet."""
+"""Where one engine process and its clients, usually one front end, meet."""
 
 import tempfile
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ MAX_DIRECTORY_LEN = 90
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A private folder that holds the socket and the pulse of one engine process."""
+    """A private folder that holds the pulse of one engine process and a socket for each of its clients."""
 
     directory: Path
 
@@ -33,10 +33,9 @@ class Endpoint:
             ) from error
         return endpoint
 
-    @property
-    def address(self) -> str:
-        """The socket, as ZeroMQ names it."""
-        return f"ipc://{self.directory / 'engine'}"
+    def address(self, index: int = 0) -> str:
+        """The socket of a client, as ZeroMQ names it."""
+        return f"ipc://{self.directory / f'engine-{index}'}"
 
     @property
     def pulse(self) -> Path:
@@ -45,7 +44,7 @@ class Endpoint:
 
     def remove(self) -> None:
         """Delete the folder; once both sides are connected neither needs it. Safe to call twice."""
-        for name in ("engine", "pulse"):
-            (self.directory / name).unlink(missing_ok=True)
         if self.directory.exists():
+            for path in self.directory.iterdir():
+                path.unlink(missing_ok=True)
             self.directory.rmdir()

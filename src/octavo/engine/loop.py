@@ -112,15 +112,17 @@ class Engine:
         plan = self._scheduler.schedule()
         self._accounts.begin_step()
         result = self._runner.run(plan)
+        computed = time.perf_counter()
         events = self._scheduler.commit(plan, result)
         seconds = time.perf_counter() - start
+        self._scheduler.costs.learn_step(plan.num_tokens, computed - start)
         self._stats.count_step(seconds)
         self._accounts.end_step(seconds)
         return self.outputs(events)
 
     def use_idle_time(self) -> bool:
         """Prepare for what may come, for some milliseconds. False: there is nothing to prepare."""
-        return self._growing is not None and self._growing.grow_pool()
+        return (self._growing is not None and self._growing.grow_pool()) or self.store_some()
 
     def fail(self, reason: str) -> StepOutputs:
         """The last word on every open request, after the runner has failed. The engine is of no use afterwards."""
@@ -139,8 +141,17 @@ class Engine:
         """Forget all prefixes that no running request holds. Returns whether nothing is left."""
         return self._scheduler.reset_prefix_cache()
 
+    def store_some(self) -> bool:
+        """Hand some of the prefix cache over to be stored, between steps. Returns whether there was any."""
+        plan = self._scheduler.saves()
+        if plan is not None:
+            self._runner.run(plan)
+        return plan is not None
+
     def close(self) -> None:
-        """Give back the runner's threads and memory."""
+        """Store what is left, then give back the runner's threads and memory."""
+        while self.store_some():
+            pass
         self._runner.close()
 
     def outputs(self, events: Iterable[Event]) -> StepOutputs:

@@ -1,6 +1,6 @@
 """What the front end and the engine process say to each other (msgpack over a local socket).
 
-Front end -> engine: Submit, Abort, AbortSequence, Drain. Engine -> front end: Loading*, then Ready, then StepOutputs; or EngineFailed.
+Front end -> engine: Submit, Abort, AbortSequence, ClientGone, Drain. Engine -> front end: Loading*, then Ready, then StepOutputs; or EngineFailed.
 """
 
 from array import array
@@ -52,6 +52,12 @@ class Drain(msgspec.Struct, frozen=True, tag=True):
     """Take no new requests, finish those accepted, then exit 0. Those still open after `timeout_s` are aborted."""
 
     timeout_s: float
+
+
+class ClientGone(msgspec.Struct, frozen=True, tag=True):
+    """A client of the engine has ended without a word: abort its requests, and expect another in its place."""
+
+    index: int
 
 
 class Loading(msgspec.Struct, frozen=True, tag=True):
@@ -200,6 +206,21 @@ class EngineStats(msgspec.Struct, frozen=True):
     """Prompt tokens that were looked up in the prefix cache."""
     num_prefix_hits: int = 0
     """Those that were found."""
+    num_dropped_tails: int = 0
+    num_swaps: int = 0
+    num_swap_slots: int = 0
+    num_swap_slots_used: int = 0
+    """Blocks that the swap space holds; `num_swap_slots` is what it can."""
+    num_blocks_swapped_out: int = 0
+    num_blocks_swapped_in: int = 0
+    num_blocks_stored: int = 0
+    num_blocks_loaded: int = 0
+    num_blocks_failed: int = 0
+    """Blocks that could not be had back and were computed again."""
+    recompute_token_seconds: float = 0.0
+    """To compute a token again, as measured; 0: not yet."""
+    swap_page_seconds: float = 0.0
+    """To write a page to the swap space and read it back, as measured; 0: not yet."""
     kv_waste_sum: float = 0.0
     """Sum over steps of (slots referenced - slots used) / slots referenced; divide by num_steps."""
     step_seconds: float = 0.0
@@ -222,5 +243,5 @@ class EngineFailed(msgspec.Struct, frozen=True, tag=True):
     message: str
 
 
-ToEngine: TypeAlias = Submit | Abort | AbortSequence | Drain
+ToEngine: TypeAlias = Submit | Abort | AbortSequence | ClientGone | Drain
 FromEngine: TypeAlias = Loading | Ready | StepOutputs | EngineFailed

@@ -17,7 +17,7 @@ class EngineMetric:
 
 def engine_metrics(stats: EngineStats) -> list[EngineMetric]:
     """All of them: each under its `octavo_` name, and under vLLM's where vLLM has it."""
-    return [*_requests(stats), *_cache(stats)]
+    return [*_requests(stats), *_cache(stats), *_tiers(stats)]
 
 
 def _both(name: str) -> tuple[str, str]:
@@ -91,3 +91,28 @@ def _cache(stats: EngineStats) -> list[EngineMetric]:
             is_counter=True,
         ),
     ]  # fmt: skip
+
+
+def _tiers(stats: EngineStats) -> list[EngineMetric]:
+    gauges = (
+        ("swap_blocks", "Blocks that the swap space can hold.", stats.num_swap_slots),
+        ("swap_blocks_used", "Blocks of preempted requests in the swap space.", stats.num_swap_slots_used),
+        ("recompute_token_seconds", "Time to compute a token again, as measured.", stats.recompute_token_seconds),
+        ("swap_block_seconds", "Time to write a block to the swap space and read it back, as measured.", stats.swap_page_seconds),
+    )  # fmt: skip
+    counters = (
+        ("preemptions_dropped_tail", "Preempted sequences that gave up only their last blocks.", stats.num_dropped_tails),
+        ("preemptions_swapped", "Preempted sequences whose blocks were swapped out.", stats.num_swaps),
+        ("blocks_swapped_out", "Blocks written to the swap space.", stats.num_blocks_swapped_out),
+        ("blocks_swapped_in", "Blocks read back from it.", stats.num_blocks_swapped_in),
+        ("blocks_stored", "Cached blocks handed over to be stored in --kv-cache-dir.", stats.num_blocks_stored),
+        ("blocks_loaded", "Blocks had from --kv-cache-dir, and not computed.", stats.num_blocks_loaded),
+        ("blocks_failed", "Blocks that could not be had back, and were computed again.", stats.num_blocks_failed),
+    )  # fmt: skip
+    return [
+        *(EngineMetric((f"octavo_kv_{name}",), text, value) for name, text, value in gauges),
+        *(
+            EngineMetric((f"octavo_kv_{name}",), text, value, is_counter=True)
+            for name, text, value in counters
+        ),
+    ]

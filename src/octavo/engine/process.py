@@ -36,10 +36,13 @@ class StartMessage(msgspec.Struct, frozen=True):
 
     config: EngineConfig
     directory: str
+    num_clients: int
     parent_pid: int
     die_with_parent: bool
     """Whether the kernel may end the engine when the thread that started it ends."""
     log_level: int
+    label: str
+    """What its lines in the log begin with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +51,39 @@ class EngineProcess:
 
     popen: "subprocess.Popen[bytes]"
     endpoint: Endpoint
+    num_clients: int = 1
 
     @property
     def pid(self) -> int:
         """The process id."""
         return self.popen.pid
+
+    @property
+    def client_index(self) -> int:
+        """Whoever started it is its first client."""
+        return 0
+
+    @property
+    def is_own(self) -> bool:
+        """Whoever started it ends it."""
+        return True
+
+    def wait(self) -> int:
+        """Wait until the process has ended; its exit code."""
+        return self.popen.wait()
+
+    def has_exited(self) -> bool:
+        """Whether the process has ended."""
+        return self.popen.poll() is not None
+
+    def stop(self) -> None:
+        """End the process at once, frozen or not."""
+        self.popen.kill()
+
+    def connected(self) -> None:
+        """The only client is connected: if all are killed from now on, nothing is left behind."""
+        if self.num_clients == 1:
+            self.endpoint.remove()
 
     def kill(self) -> None:
         """End the process at once, frozen or not, wait until it is gone, and remove its folder."""
@@ -61,7 +92,9 @@ class EngineProcess:
         self.endpoint.remove()
 
 
-def start_engine_process(config: EngineConfig, *, module: str = MODULE) -> EngineProcess:
+def start_engine_process(
+    config: EngineConfig, *, module: str = MODULE, num_clients: int = 1, label: str = "engine"
+) -> EngineProcess:
     """Start `python -m module` as an engine process. Returns at once; an `EngineClient` follows its loading.
 
     The child finds the same modules as this process, not those of the current folder. Raises ConfigError for settings
@@ -69,20 +102,24 @@ def start_engine_process(config: EngineConfig, *, module: str = MODULE) -> Engin
     """
     endpoint = Endpoint.create()
     try:
-        popen = _start(config, endpoint, module)
+        popen = _start(config, endpoint, module, num_clients, label)
     except (OSError, UnicodeEncodeError) as error:
         endpoint.remove()
         raise ConfigError(f"the engine process cannot be started: {error}") from error
-    return EngineProcess(popen, endpoint)
+    return EngineProcess(popen, endpoint, num_clients)
 
 
-def _start(config: EngineConfig, endpoint: Endpoint, module: str) -> "subprocess.Popen[bytes]":
+def _start(
+    config: EngineConfig, endpoint: Endpoint, module: str, num_clients: int, label: str
+) -> "subprocess.Popen[bytes]":
     message = StartMessage(
         config=config,
         directory=str(endpoint.directory),
+        num_clients=num_clients,
         parent_pid=os.getpid(),
         die_with_parent=threading.current_thread() is threading.main_thread(),
         log_level=logging.getLogger("octavo").getEffectiveLevel(),
+        label=label,
     )
     data = msgspec.json.encode(message)
     popen = subprocess.Popen(
@@ -104,6 +141,7 @@ def run_engine_process(
     endpoint: Endpoint,
     wrap_runner: Callable[[Runner], Runner] | None = None,
     *,
+    num_clients: int = 1,
     parent_pid: int | None = None,
 ) -> int:
     """Load the model, serve until drained, and return the exit code: 0 after `Drain`, 1 after a failure.
@@ -112,11 +150,14 @@ def run_engine_process(
     parent.
     """
     # The heavy imports, after the process has said that it lives.
-    from octavo.engine.channel import EngineEnd
+    from octavo.engine.channel import Channel, EngineEnd
     from octavo.engine.messages import EngineFailed, Loading
     from octavo.engine.pulse import Heart, Pulse
+    from octavo.engine.several_clients import SeveralClients
 
-    channel = EngineEnd(endpoint)
+    channel: Channel = (
+        EngineEnd(endpoint) if num_clients == 1 else SeveralClients(endpoint, num_clients)
+    )
     pulse = Pulse(endpoint.pulse)
     channel.send(Loading("importing", 0.0))
     heart = Heart(pulse, lambda: _end_if_orphaned(parent_pid))
@@ -155,13 +196,17 @@ def main(wrap_runner: Callable[[Runner], Runner] | None = None) -> int:
     if start.die_with_parent:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     _end_if_orphaned(start.parent_pid)
+    if start.config.cpus is not None:
+        os.sched_setaffinity(0, start.config.cpus)  # before there are threads: they inherit it
     logging.basicConfig(
-        level=start.log_level, format="%(asctime)s %(levelname)s engine %(name)s: %(message)s"
+        level=start.log_level,
+        format=f"%(asctime)s %(levelname)s {start.label.replace('%', '%%')} %(name)s: %(message)s",
     )
     return run_engine_process(
         start.config,
         Endpoint(Path(start.directory)),
         wrap_runner,
+        num_clients=start.num_clients,
         parent_pid=start.parent_pid,
     )
 

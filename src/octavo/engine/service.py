@@ -4,7 +4,7 @@ import gc
 import logging
 import time
 
-from octavo.engine.channel import EngineEnd
+from octavo.engine.channel import Channel
 from octavo.engine.loop import Engine
 from octavo.engine.messages import (
     Abort,
@@ -36,7 +36,7 @@ def spare_collector() -> None:
 class EngineService:
     """Serves one engine over one channel until it has drained or failed."""
 
-    def __init__(self, engine: Engine, channel: EngineEnd, pulse: Pulse) -> None:
+    def __init__(self, engine: Engine, channel: Channel, pulse: Pulse) -> None:
         self._engine = engine
         self._channel = channel
         self._pulse = pulse

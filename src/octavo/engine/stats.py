@@ -34,7 +34,7 @@ class StatsCounter:
     def snapshot(self) -> EngineStats:
         """The totals, and the state now."""
         usage = self._scheduler.usage()
-        speculation = self._scheduler.speculation
+        speculation, costs = self._scheduler.speculation, self._scheduler.costs
         return EngineStats(
             num_running=self._scheduler.num_running,
             num_waiting=self._scheduler.num_waiting,
@@ -56,6 +56,17 @@ class StatsCounter:
             num_blocks_evicted=usage.num_blocks_evicted,
             num_prefix_queries=usage.num_prefix_queries,
             num_prefix_hits=usage.num_prefix_hits,
+            num_dropped_tails=usage.num_dropped_tails,
+            num_swaps=usage.num_swaps,
+            num_swap_slots=usage.num_swap_slots,
+            num_swap_slots_used=usage.num_swap_slots_used,
+            num_blocks_swapped_out=usage.num_blocks_swapped_out,
+            num_blocks_swapped_in=usage.num_blocks_swapped_in,
+            num_blocks_stored=usage.num_blocks_stored,
+            num_blocks_loaded=usage.num_blocks_loaded,
+            num_blocks_failed=usage.num_blocks_failed,
+            recompute_token_seconds=costs.computing(1) or 0.0,
+            swap_page_seconds=costs.swapping(1, 1) or 0.0,
             kv_waste_sum=self._kv_waste_sum,
             step_seconds=self._step_seconds,
         )

@@ -38,6 +38,11 @@ def descendants(pid: int, proc: Path = PROC) -> list[int]:
     return found
 
 
+def runs_module(pid: int, module: str, proc: Path = PROC) -> bool:
+    """Whether a process was started as `python -m module`. Raises OSError if there is none."""
+    return module in (proc / str(pid) / "cmdline").read_text().split("\0")
+
+
 def _pss_bytes(pid: int, proc: Path) -> int:
     for line in (proc / str(pid) / "smaps_rollup").read_text().splitlines():
         name, _, value = line.partition(":")

@@ -7,10 +7,11 @@ from typing import NamedTuple
 from octavo.core.sampling_params import SamplingParams
 from octavo.core.step import StepPlan
 from octavo.engine.loop import Engine
-from octavo.engine.messages import EngineStats, StepOutputs, Submit
+from octavo.engine.messages import StepOutputs, Submit
 from octavo.engine.named_errors import error_named
 from octavo.evaluation.step_profile import PlanKeeper
-from octavo.planning.batching import MemoryUse
+from octavo.planning.batching import Counts
+from octavo.planning.paged import counts_of_pages, memory_of_pages
 from octavo.planning.recorder import Recorder
 from octavo.planning.requests import SimRequest
 from octavo.planning.work import AttentionSpan, work_of
@@ -30,7 +31,7 @@ def replay(
 
     In this process and without HTTP. `keeper` is the engine's runner.
     """
-    before = engine.stats.num_preemptions
+    before = counts_of_pages(engine.stats)
     coming = sorted(requests, key=lambda request: request.arrival_s)
     submits = [_submit(request) for request in coming]
     taken: list[_Step] = []
@@ -55,7 +56,8 @@ def replay(
         recorder.arrived(request)
     for step in taken:
         _record(recorder, step, span, keeper.block_size)
-    recorder.close(taken[-1].end, engine.stats.num_preemptions - before)
+    after = counts_of_pages(engine.stats)
+    recorder.close(taken[-1].end, Counts(*(b - a for a, b in zip(before, after, strict=True))))
     return recorder
 
 
@@ -71,7 +73,8 @@ def _record(recorder: Recorder, step: _Step, span: AttentionSpan, block_size: in
     # Prompts that are not done are in the step too, and give no token.
     num_requests = len({output.request_id for output in outputs.sequences})
     num_requests += sum(1 for seq in step.plan.seqs if not seq.sampling)
-    work, memory = work_of(step.plan, span), _memory(outputs.stats, block_size)
+    # After the step: what has just ended holds nothing any more.
+    work, memory = work_of(step.plan, span), memory_of_pages(outputs.stats, block_size)
     recorder.step(step.begin, step.end, num_requests, work, memory)
     keys = [(o.request_id, o.index) for o in outputs.sequences for _ in o.token_ids]
     recorder.tokens(step.end, keys)
@@ -79,18 +82,6 @@ def _record(recorder: Recorder, step: _Step, span: AttentionSpan, block_size: in
         if ended.error is not None:
             raise error_named(ended.error_type, f"request {ended.request_id}: {ended.error}")
         recorder.ended(ended.request_id, step.end)
-
-
-def _memory(stats: EngineStats, block_size: int) -> MemoryUse:
-    """After the step: what has just ended holds nothing any more."""
-    return MemoryUse(
-        tokens=stats.num_slots_used,
-        reserved=0,
-        internal=stats.num_slots_referenced - stats.num_slots_used,
-        external=0,
-        free=(stats.num_blocks_total - stats.num_blocks_referenced) * block_size,
-        saved=stats.num_blocks_saved_by_sharing * block_size,
-    )
 
 
 def _submit(request: SimRequest) -> Submit:

@@ -28,7 +28,6 @@ NO_EFFECT = frozenset(
         "max_seq_len_to_capture",
         "mm_processor_kwargs",
         "prefix_caching_hash_algo",
-        "swap_space",
         "trust_remote_code",
         "watermark",
     )

@@ -29,6 +29,17 @@ class MemoryUse(NamedTuple):
     """Slots that the same requests would hold in addition if nothing were shared."""
 
 
+class Counts(NamedTuple):
+    """Totals since the start."""
+
+    num_preemptions: int = 0
+    """Sequences that had to give up their memory."""
+    num_prompt_tokens: int = 0
+    """Tokens of prompts that were looked up in a cache of prefixes."""
+    num_cached_tokens: int = 0
+    """Those that were found there."""
+
+
 class CellState(Enum):
     """What a piece of the memory is used for."""
 
@@ -42,6 +53,8 @@ class CellState(Enum):
     """Empty, and its owner will never fill it."""
     LOST = 5
     """Empty, and nobody may have it: rounding of the allocator."""
+    CACHED = 6
+    """Free, with tokens that the next request that begins so will find."""
 
 
 class Cell(NamedTuple):
@@ -53,6 +66,7 @@ class Cell(NamedTuple):
 
 
 FREE_CELL = Cell(None, CellState.FREE)
+CACHED_CELL = Cell(None, CellState.CACHED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +130,8 @@ class Batcher(Protocol):
         ...
 
     @property
-    def num_preemptions(self) -> int:
-        """Sequences that had to give up their memory."""
+    def counts(self) -> Counts:
+        """What has come together so far."""
         ...
 
     def add(self, request: SimRequest) -> None:

@@ -1,7 +1,10 @@
 """What beams share, with the real block tables and made-up parents.
 
-The core has no beam search yet; what its pages would share depends on one thing only, which beam each survivor
-comes from. Here a survivor comes from the beam in its own place, or, with a chance of `switch`, from any of them.
+Which pages beams share depends on one thing only: which beam each survivor comes from. Beams that part go on with nearly
+the same words, to which a model gives nearly the same probabilities, so who is behind stays behind, until a step is
+less decided than all since they parted: then the second best word of the leader beats the best word of the other, which
+is replaced. Records come ever more seldom, as 1 over the number of steps (Renyi, 1962). So a survivor comes from the
+beam in its own place or, with a chance of `switch` / tokens generated so far, from any of them.
 """
 
 import random
@@ -15,7 +18,7 @@ class BeamModel:
     """How beams follow each other."""
 
     switch: float
-    """Chance in each step that a survivor's parent is drawn from all beams alike."""
+    """Over the number of tokens so far: the chance that a survivor's parent is drawn from all beams alike."""
     block_size: int = 16
 
 
@@ -30,8 +33,8 @@ def share_saved(
         group = _Group(
             BlockTables((width + 1) * blocks + width, model.block_size), width, prompt_len
         )
-        for _ in range(output_len - 1):
-            group.step(model.switch, source)
+        for num_tokens in range(1, output_len):
+            group.step(min(1.0, model.switch / num_tokens), source)
             saved += group.tables.num_saved_by_sharing
             held += group.tables.num_referenced
     return saved / (saved + held) if saved else 0.0

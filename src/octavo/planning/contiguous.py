@@ -9,7 +9,15 @@ from dataclasses import dataclass
 from enum import Enum
 
 from octavo.errors import CapacityError
-from octavo.planning.batching import FREE_CELL, Cell, CellState, MemoryUse, Outcome, SequenceKey
+from octavo.planning.batching import (
+    FREE_CELL,
+    Cell,
+    CellState,
+    Counts,
+    MemoryUse,
+    Outcome,
+    SequenceKey,
+)
 from octavo.planning.buddy import BuddyAllocator
 from octavo.planning.requests import SimRequest, check_length
 from octavo.planning.work import AttentionSpan, StepWork
@@ -77,8 +85,8 @@ class ContiguousBatcher:
         max_num_seqs: int = 256,
     ) -> None:
         self.max_model_len = max_model_len
-        self.num_preemptions = 0
-        """None is ever needed."""
+        self.counts = Counts()
+        """Nobody is ever preempted, and nothing is cached."""
         self.memory = BuddyAllocator(num_slots)
         self._span = span
         self._reservation = reservation

@@ -22,6 +22,11 @@ STEP_OVERHEAD_S = 0.003
 class CostModel(Protocol):
     """Gives a step its time."""
 
+    @property
+    def wake_s(self) -> float:
+        """What the first step takes besides when there was nothing to do before."""
+        ...
+
     def seconds(self, work: StepWork) -> float:
         """How long a step of this size takes."""
         ...
@@ -40,6 +45,8 @@ class Roofline:
     operations_per_s: float
     """What computing reaches."""
     overhead_s: float = STEP_OVERHEAD_S
+    wake_s: float = 0.0
+    """What the first step takes besides when there was nothing to do before."""
 
     @classmethod
     def of(cls, model: ModelNumbers, device: Device, num_devices: int = 1) -> "Roofline":
@@ -78,6 +85,8 @@ class Fitted:
     pair_s: float
     machine: str = ""
     """Where it was measured, for people."""
+    wake_s: float = 0.0
+    """What the first step takes besides when there was nothing to do before: cores sleep, caches are lost."""
 
     def seconds(self, work: StepWork) -> float:
         """How long a step of this size takes."""

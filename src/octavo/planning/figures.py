@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from octavo.planning.batching import MemoryUse
+from octavo.planning.batching import Counts, MemoryUse
 from octavo.planning.recorder import Recorder, Served
 
 MILLION = 1e6
@@ -55,6 +55,8 @@ class Figures:
     memory: MemoryShares
     memory_saved: float
     """Share of the slots that sharing saves, of those that would be held without it."""
+    cached_share: float
+    """Share of the prompts' tokens that were found in the cache."""
     num_preemptions: int
     num_steps: int
     busy_share: float
@@ -76,6 +78,7 @@ def figures_of(recorders: Sequence[Recorder]) -> Figures:
     busy = sum(recorder.busy_s for recorder in recorders)
     num_tokens = sum(s.request.output_len * s.request.n for s in ended)
     memory = MemoryUse(*map(sum, zip(*(r.memory_seconds for r in recorders), strict=True)))
+    counts = Counts(*map(sum, zip(*(r.counts for r in recorders), strict=True)))
     held = memory.tokens + memory.reserved + memory.internal + memory.external
     return Figures(
         num_requests=len(served),
@@ -92,7 +95,8 @@ def figures_of(recorders: Sequence[Recorder]) -> Figures:
         mean_batch=_ratio(sum(r.request_seconds for r in recorders), busy),
         memory=_shares(memory),
         memory_saved=_ratio(memory.saved, memory.saved + held),
-        num_preemptions=sum(r.num_preemptions for r in recorders),
+        cached_share=_ratio(counts.num_cached_tokens, counts.num_prompt_tokens),
+        num_preemptions=counts.num_preemptions,
         num_steps=sum(r.num_steps for r in recorders),
         busy_share=_ratio(busy, duration * len(recorders)),
     )

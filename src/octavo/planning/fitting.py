@@ -5,6 +5,8 @@ in the unknowns.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
+from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +22,15 @@ ERROR_IN_FULL = 0.05
 """Relative errors up to here count by their square, larger ones by their size only."""
 
 
-def fit_costs(steps: Sequence[tuple[StepWork, float]], machine: str = "") -> Fitted:
-    """The costs that come nearest to these steps and their seconds. Raises ConfigError for too few of them."""
+Step = tuple[StepWork, float]
+"""What a step had to do, and the seconds that it took."""
+
+
+def fit_costs(steps: Sequence[Step], wakes: Sequence[Step] = (), machine: str = "") -> Fitted:
+    """The costs that come nearest to these steps; `wakes` are first steps after a time of nothing to do.
+
+    Raises ConfigError for too few steps.
+    """
     if len(steps) < MIN_STEPS:
         raise ConfigError(f"a fit needs at least {MIN_STEPS} measured steps; given: {len(steps)}")
     tokens = np.array([work.num_tokens for work, _ in steps], float)
@@ -32,10 +41,12 @@ def fit_costs(steps: Sequence[tuple[StepWork, float]], machine: str = "") -> Fit
     prices = _robust(np.column_stack([*columns, rows]) / seconds[:, None])
     curve = tuple(float(p) for p in prices[: len(knots)])
     row_s, key_s, pair_s = (float(p) for p in prices[len(knots) :])
-    return Fitted(knots, curve, row_s, key_s, pair_s, machine)
+    fitted = Fitted(knots, curve, row_s, key_s, pair_s, machine)
+    wake_s = median(s - fitted.seconds(work) for work, s in wakes) if wakes else 0.0
+    return replace(fitted, wake_s=max(0.0, wake_s))
 
 
-def relative_errors(costs: Fitted, steps: Sequence[tuple[StepWork, float]]) -> list[float]:
+def relative_errors(costs: Fitted, steps: Sequence[Step]) -> list[float]:
     """(fitted - measured) / measured of each step."""
     return [costs.seconds(work) / seconds - 1 for work, seconds in steps]
 

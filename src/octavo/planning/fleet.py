@@ -54,25 +54,15 @@ class Fleet:
         """
         if self.routing is Routing.ROUND_ROBIN:
             shares = [list(requests[i :: self.num_replicas]) for i in range(self.num_replicas)]
-            runs = (
-                map(self._alone, shares) if executor is None else executor.map(self._alone, shares)
-            )
+            alone = self.setup.run
+            runs = map(alone, shares) if executor is None else executor.map(alone, shares)
             return _counted(runs, self.num_replicas, progress)
         machines = [self.setup.machine() for _ in range(self.num_replicas)]
         router = _Router(machines, self.routing)
         for number, request in enumerate(sorted(requests, key=lambda r: r.arrival_s)):
             router.send(request)
             progress(number / len(requests))
-        for machine in machines:
-            machine.run()
-        return [_closed(machine) for machine in machines]
-
-    def _alone(self, requests: Iterable[SimRequest]) -> Recorder:
-        machine = self.setup.machine()
-        for request in requests:
-            machine.offer(request)
-        machine.run()
-        return _closed(machine)
+        return [machine.run() for machine in machines]
 
 
 class _Router:
@@ -131,11 +121,6 @@ class _Router:
         while self._loads[0][0] != self._open[self._loads[0][1]]:
             heapq.heappop(self._loads)
         return self._loads[0][1]
-
-
-def _closed(machine: SimulatedMachine) -> Recorder:
-    machine.recorder.close(machine.clock, machine.batcher.num_preemptions)
-    return machine.recorder
 
 
 def _counted(

@@ -1,18 +1,32 @@
 """The real scheduler and the real block tables, with a runner that computes nothing."""
 
-from collections.abc import Iterator, Sequence
+from array import array
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 
 from octavo.config import SchedulerConfig, SchedulingPolicy
 from octavo.core.block_tables import BlockTables
+from octavo.core.costs import RestoreCosts
 from octavo.core.events import RequestEndEvent, TokenEvent
 from octavo.core.request import Request
 from octavo.core.sampling_params import SamplingParams
 from octavo.core.scheduler import Scheduler
 from octavo.core.steady import SteadyDecode
 from octavo.core.step import SeqId, StepPlan, StepResult
-from octavo.planning.batching import FREE_CELL, Cell, CellState, MemoryUse, Outcome, SequenceKey
-from octavo.planning.requests import FILLER, SimRequest, check_length
+from octavo.core.tiers import Tiers
+from octavo.core.usage import KvUsage
+from octavo.engine.messages import EngineStats
+from octavo.planning.batching import (
+    CACHED_CELL,
+    FREE_CELL,
+    Cell,
+    CellState,
+    Counts,
+    MemoryUse,
+    Outcome,
+    SequenceKey,
+)
+from octavo.planning.requests import SimRequest, answer_token, check_length
 from octavo.planning.work import AttentionSpan, StepWork, work_of
 
 _NO_END_TOKENS: frozenset[int] = frozenset()
@@ -29,6 +43,7 @@ class PagedBatcher:
         block_size: int,
         max_model_len: int,
         limits: SchedulerConfig | None = None,
+        prefix_caching: bool = False,
     ) -> None:
         limits = limits or SchedulerConfig()
         self.tables = BlockTables(num_blocks, block_size)
@@ -41,9 +56,15 @@ class PagedBatcher:
             max_model_len=max_model_len,
             policy=SchedulingPolicy.FCFS,
             end_token_ids=_NO_END_TOKENS,
-            prefix_caching=False,
+            prefix_caching=prefix_caching,
+            # Without a swap space only the number of tokens to compute again decides, whatever one costs.
+            tiers=Tiers(self.tables, RestoreCosts(token=1.0)),
         )
         self._keys: dict[SeqId, SequenceKey] = {}
+        self._tokens: dict[SeqId, int] = {}
+        """What each sequence generates, again and again."""
+        self._recorded: dict[SeqId, tuple[int, array[int]]] = {}
+        """Of those whose answers are known: the length of the prompt, and the answer."""
         self._open: dict[str, list[SeqId]] = {}
         self.last_plan: StepPlan | None = None
         """For those who look closer: the plan of the last step that was decided."""
@@ -54,9 +75,9 @@ class PagedBatcher:
         return len(self._open)
 
     @property
-    def num_preemptions(self) -> int:
-        """Sequences that had to give up their blocks."""
-        return self._scheduler.usage().num_preemptions
+    def counts(self) -> Counts:
+        """What has come together so far."""
+        return counts_of_pages(self._scheduler.usage())
 
     @property
     def num_copies(self) -> int:
@@ -72,12 +93,20 @@ class PagedBatcher:
         self._open[request.request_id] = [sequence.seq_id for sequence in added.sequences]
         for index, sequence in enumerate(added.sequences):
             self._keys[sequence.seq_id] = (request.request_id, index)
+            if request.answers:
+                self._recorded[sequence.seq_id] = request.prompt_len, request.answers[index]
+            else:
+                self._tokens[sequence.seq_id] = answer_token(request.request_id, index)
 
     def step(self) -> Outcome:
         """Schedule and commit."""
         plan = self.last_plan = self._scheduler.schedule()
         memory = self._memory()
-        tokens_drawn = [FILLER] * sum(seq.num_draws for seq in plan.seqs)
+        tokens_drawn = [
+            self._draw(sampling.seq_id, seq.start + len(seq.token_ids))
+            for seq in plan.seqs
+            for sampling in seq.sampling
+        ]
         num_requests = len({self._keys[seq.seq_id][0] for seq in plan.seqs})
         tokens: list[SequenceKey] = []
         ended: list[str] = []
@@ -89,10 +118,14 @@ class PagedBatcher:
         for request_id in ended:
             for seq_id in self._open.pop(request_id):
                 del self._keys[seq_id]
+                self._tokens.pop(seq_id, None)
+                self._recorded.pop(seq_id, None)
         return Outcome(work_of(plan, self._span), memory, num_requests, tokens, ended)
 
     def steady(self) -> "PagedSteadySteps | None":
-        """The coming steps, if the next holds no decision."""
+        """The coming steps, if the next holds no decision. Recorded answers may be alike, which is seen step by step."""
+        if self._recorded:
+            return None
         found = self._scheduler.steady_decode()
         if found is None or found.num_steps < 1:
             return None
@@ -102,6 +135,7 @@ class PagedBatcher:
             self._scheduler,
             found,
             keys,
+            self._tokens.__getitem__,
             [length for _, length in lengths],
             self._span,
             self._memory(),
@@ -111,6 +145,8 @@ class PagedBatcher:
         """All pages."""
         tables = self.tables
         found = [FREE_CELL] * tables.num_blocks
+        for block in tables.cached_blocks():
+            found[block] = CACHED_CELL
         for seq_id, (request_id, _) in self._keys.items():
             if tables.num_tokens(seq_id) == 0:
                 continue
@@ -120,17 +156,33 @@ class PagedBatcher:
                     found[block] = Cell(request_id, state)
         return found
 
+    def _draw(self, seq_id: SeqId, position: int) -> int:
+        """The token of a sequence at this position."""
+        token = self._tokens.get(seq_id)
+        if token is not None:
+            return token
+        prompt_len, answer = self._recorded[seq_id]
+        return answer[position - prompt_len]
+
     def _memory(self) -> MemoryUse:
-        usage = self._scheduler.usage()
-        block_size = self.tables.block_size
-        return MemoryUse(
-            tokens=usage.num_slots_used,
-            reserved=0,
-            internal=usage.num_slots_referenced - usage.num_slots_used,
-            external=0,
-            free=(usage.num_blocks_total - usage.num_blocks_referenced) * block_size,
-            saved=usage.num_blocks_saved_by_sharing * block_size,
-        )
+        return memory_of_pages(self._scheduler.usage(), self.tables.block_size)
+
+
+def memory_of_pages(usage: KvUsage | EngineStats, block_size: int) -> MemoryUse:
+    """What the scheduler, or a running engine, says of its pages."""
+    return MemoryUse(
+        tokens=usage.num_slots_used,
+        reserved=0,
+        internal=usage.num_slots_referenced - usage.num_slots_used,
+        external=0,
+        free=(usage.num_blocks_total - usage.num_blocks_referenced) * block_size,
+        saved=usage.num_blocks_saved_by_sharing * block_size,
+    )
+
+
+def counts_of_pages(usage: KvUsage | EngineStats) -> Counts:
+    """Likewise, of what has come together."""
+    return Counts(usage.num_preemptions, usage.num_prefix_queries, usage.num_prefix_hits)
 
 
 class PagedSteadySteps:
@@ -141,6 +193,7 @@ class PagedSteadySteps:
         scheduler: Scheduler,
         found: SteadyDecode,
         keys: Sequence[SequenceKey],
+        token_of: Callable[[SeqId], int],
         lengths: list[int],
         span: AttentionSpan,
         memory: MemoryUse,
@@ -149,6 +202,7 @@ class PagedSteadySteps:
         self.has_queue = scheduler.num_waiting > 0
         self.num_requests = len({request_id for request_id, _ in keys})
         self._found = found
+        self._token_of = token_of
         self._lengths = lengths
         self._span = span
         self._memory = memory
@@ -178,7 +232,7 @@ class PagedSteadySteps:
 
     def skip(self, count: int) -> None:
         """Take the first `count` of them."""
-        self._found.skip(count, FILLER)
+        self._found.skip(count, self._token_of)
 
 
 @lru_cache(maxsize=4096)

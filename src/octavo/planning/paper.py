@@ -7,12 +7,13 @@ Lengths are log-normal with the paper's means; its traces are not public. Everyt
 from dataclasses import dataclass, replace
 
 from octavo.planning.beams import BeamModel, share_saved
-from octavo.planning.capacity import Load, find_capacity
+from octavo.planning.capacity import MadeUpLoad, find_capacity
 from octavo.planning.costs import Roofline
 from octavo.planning.devices import GIB, device_named
 from octavo.planning.figures import Figures, figures_of
 from octavo.planning.model_numbers import published
 from octavo.planning.setups import MachineSetup, Policy
+from octavo.planning.swapping import Link, recompute_seconds, swap_seconds
 from octavo.planning.workloads import (
     Lengths,
     Population,
@@ -27,7 +28,7 @@ KV_MEMORY_BYTES = 12 * GIB
 SYSTEMS = (Policy.MAX, Policy.POW2, Policy.ORACLE, Policy.PAGED)
 SATURATING = {"sharegpt": 10.0, "alpaca": 100.0}
 """Requests per second with which every system's queue never empties."""
-BEAM_LENGTHS = {"alpaca": 400, "sharegpt": 150}
+BEAM_LENGTHS = {"alpaca": 2000, "sharegpt": 300}
 """Requests whose beams are followed."""
 
 
@@ -47,8 +48,19 @@ class Assumptions:
     """Normalized latency up to which a rate counts as sustained."""
     seconds: float = 3600.0
     """Length of a ShareGPT trace; Alpaca's have a quarter of it, and more requests all the same."""
-    beam_switch: float = 0.1
-    """Chance in a step that a beam follows another: set so that width 2 on Alpaca comes out, for all others a prediction."""
+    beam_switch: float = 8.0
+    """See `beams`: set so that width 2 on Alpaca comes out, for all others a prediction."""
+    chat_prompt: int = 1024
+    """Tokens of each prompt of the chatbot; the paper says where histories are cut, and that most are."""
+    translated_prompt: float = 30.0
+    translated_answer: float = 35.0
+    """Mean tokens of a sentence and its translation: four more examples make the paper's prefix 261 tokens longer."""
+    preempted_tokens: int = 500
+    """Of a sequence that is swapped or computed again: a whole request of ShareGPT."""
+    link_bytes_per_s: float = 24e9
+    """Of PCIe 4.0, between the device and host memory."""
+    copy_s: float = 10e-6
+    """Of each single copy over it, besides."""
     seed: int = 0
 
 
@@ -69,9 +81,11 @@ class PaperRow:
         return self.simulated - min(max(self.simulated, low), high)
 
 
-def setup(assumed: Assumptions, policy: Policy, block_size: int = 16) -> MachineSetup:
-    """OPT-13B on an A100-40GB under a policy."""
-    model, device = published("opt-13b"), device_named("a100-40gb")
+def setup(
+    assumed: Assumptions, policy: Policy, block_size: int = 16, model_name: str = "opt-13b"
+) -> MachineSetup:
+    """A model on an A100-40GB under a policy."""
+    model, device = published(model_name), device_named("a100-40gb")
     costs = Roofline(
         model,
         device.bytes_per_s * assumed.memory_efficiency,
@@ -102,21 +116,47 @@ def under_load(
     block_size: int = 16,
 ) -> Figures:
     """A trace at this rate, up to its end; what is still open then is not waited for."""
-    machine = setup(assumed, policy, block_size).machine()
-    crowd = people(assumed, kind, n)
-    for request in requests_for(
-        crowd, rate, assumed.seconds, max_model_len=MAX_LEN, seed=assumed.seed
-    ):
-        machine.offer(request)
-    machine.advance(assumed.seconds)
-    machine.recorder.close(machine.clock, machine.batcher.num_preemptions)
-    return figures_of([machine.recorder])
+    requests = requests_for(
+        people(assumed, kind, n), rate, assumed.seconds, max_model_len=MAX_LEN, seed=assumed.seed
+    )
+    machine = setup(assumed, policy, block_size)
+    return figures_of([machine.run(requests, until=assumed.seconds)])
 
 
 def sustained(assumed: Assumptions, policy: Policy, crowd: Population) -> float:
     """The highest rate at which the mean normalized latency of a trace keeps to the limit."""
-    load = Load(crowd, assumed.seconds, assumed.seed)
-    return find_capacity(setup(assumed, policy), load, Sustains(assumed.latency_limit_s)).rate
+    return _sustained(assumed, setup(assumed, policy), crowd, assumed.seconds)
+
+
+def translating(assumed: Assumptions, policy: Policy, prefix_len: int) -> float:
+    """Figure 16: likewise for sentences to translate with LLaMA-13B, after examples that are the same for all.
+
+    Pages keep the examples; nobody else can. Traces are an eighth as long, and have more requests all the same.
+    """
+    machine, crowd = translation_setup(assumed, policy), translators(assumed, prefix_len)
+    return _sustained(assumed, machine, crowd, assumed.seconds / 8)
+
+
+def translation_setup(assumed: Assumptions, policy: Policy) -> MachineSetup:
+    """LLaMA-13B; pages keep beginnings."""
+    machine = setup(assumed, policy, model_name="llama-13b")
+    return replace(machine, prefix_caching=policy is Policy.PAGED)
+
+
+def translators(assumed: Assumptions, prefix_len: int) -> Population:
+    """Whose prompts all begin with the same examples."""
+    return Population(
+        Lengths(assumed.translated_prompt, assumed.prompt_sigma),
+        Lengths(assumed.translated_answer, assumed.output_sigma),
+        prefix_len=prefix_len,
+    )
+
+
+def _sustained(
+    assumed: Assumptions, machine: MachineSetup, crowd: Population, seconds: float
+) -> float:
+    load = MadeUpLoad(crowd, seconds, MAX_LEN, assumed.seed)
+    return find_capacity(machine, load, Sustains(assumed.latency_limit_s)).rate
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +171,8 @@ class Sustains:
 
 
 def chatbot(assumed: Assumptions) -> Population:
-    """Figure 17: prompts are the last 1,024 tokens of a conversation; every Orca reserves 1,024 for the answer."""
-    return replace(people(assumed, "sharegpt"), prompts=Lengths(1024))
+    """Figure 17: prompts are the end of a conversation; every Orca reserves 1,024 for the answer."""
+    return replace(people(assumed, "sharegpt"), prompts=Lengths(assumed.chat_prompt))
 
 
 def beams_saved(assumed: Assumptions, kind: str, width: int) -> float:
@@ -140,3 +180,12 @@ def beams_saved(assumed: Assumptions, kind: str, width: int) -> float:
     crowd = people(assumed, kind)
     lengths = draw_lengths(crowd, BEAM_LENGTHS[kind], max_model_len=MAX_LEN, seed=assumed.seed)
     return share_saved(BeamModel(assumed.beam_switch), width, lengths, assumed.seed)
+
+
+def recompute_by_swap(assumed: Assumptions, block_size: int) -> float:
+    """Figure 19: how long it takes to compute a sequence again, for each second of swapping it."""
+    machine = setup(assumed, Policy.PAGED)
+    link = Link(assumed.link_bytes_per_s, assumed.copy_s)
+    num_tokens = assumed.preempted_tokens
+    recompute = recompute_seconds(machine.model, num_tokens, machine.costs)
+    return recompute / swap_seconds(machine.model, num_tokens, block_size, link)

@@ -5,7 +5,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from octavo.planning.batching import MemoryUse, SequenceKey
+from octavo.planning.batching import Counts, MemoryUse, SequenceKey
 from octavo.planning.requests import SimRequest
 from octavo.planning.work import StepWork
 
@@ -70,7 +70,7 @@ class Recorder:
         self.memory_seconds: tuple[float, ...] = (0.0,) * len(_NO_MEMORY)
         """Sum over steps of length times slots, by the fields of MemoryUse."""
         self.end_s = 0.0
-        self.num_preemptions = 0
+        self.counts = Counts()
         self._last_token: dict[SequenceKey, float] = {}
 
     def arrived(self, request: SimRequest) -> None:
@@ -138,7 +138,7 @@ class Recorder:
         ends = sorted(s.end_s for s in self.served.values() if s.end_s is not None)
         return [bisect_right(arrivals, t) - bisect_right(ends, t) for t in times]
 
-    def close(self, now: float, num_preemptions: int) -> None:
+    def close(self, now: float, counts: Counts) -> None:
         """The simulation is over."""
         self.end_s = now
-        self.num_preemptions = num_preemptions
+        self.counts = counts

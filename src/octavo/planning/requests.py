@@ -1,12 +1,18 @@
-"""Requests of a simulation: when they come, what they ask, and what follows them."""
+"""Requests of a simulation: when they come, what they ask, what they are answered, and what follows them."""
 
 from array import array
 from dataclasses import dataclass, replace
+from zlib import crc32
 
 from octavo.errors import CapacityError
 
-FILLER = 0
-"""The token that simulated models draw."""
+_ANSWER_IDS = range((1 << 30) + (1 << 24), (1 << 31) - (1 << 16))
+"""Above all that made-up prompts hold, and below what 32 bits do."""
+
+
+def answer_token(request_id: str, index: int) -> int:
+    """The one token that a made-up answer repeats; another for each, so that no two answers look alike to a cache."""
+    return _ANSWER_IDS[crc32(request_id.encode()) % len(_ANSWER_IDS)] + index
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +38,8 @@ class SimRequest:
     n: int = 1
     """Answers to the prompt."""
     next_turn: NextTurn | None = None
+    answers: tuple["array[int]", ...] = ()
+    """What was answered, where that is recorded: `output_len` tokens each."""
 
     @property
     def prompt_len(self) -> int:
@@ -42,6 +50,12 @@ class SimRequest:
         """The same with tokens that a model of this vocabulary knows."""
         return replace(self, token_ids=array("i", (t % vocab_size for t in self.token_ids)))
 
+    def answer(self, index: int) -> "array[int]":
+        """The tokens of an answer: recorded, or made up."""
+        if self.answers:
+            return self.answers[index]
+        return array("i", [answer_token(self.request_id, index)]) * self.output_len
+
     def after(self, end_s: float, max_model_len: int) -> "SimRequest | None":
         """The request that follows when this one ended at `end_s`: the whole conversation and the next turn.
 
@@ -50,7 +64,7 @@ class SimRequest:
         turn = self.next_turn
         if turn is None:
             return None
-        token_ids = self.token_ids + array("i", [FILLER]) * self.output_len + turn.token_ids
+        token_ids = self.token_ids + self.answer(0) + turn.token_ids
         token_ids = token_ids[-(max_model_len - turn.output_len) :]
         return SimRequest(
             f"{self.request_id}+",

@@ -1,5 +1,7 @@
 """A machine to simulate, as a value: it can be sent to another process and built there as often as wanted."""
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -10,6 +12,7 @@ from octavo.planning.costs import CostModel
 from octavo.planning.model_numbers import ModelNumbers
 from octavo.planning.paged import PagedBatcher
 from octavo.planning.recorder import Recorder
+from octavo.planning.requests import SimRequest
 from octavo.planning.simulator import SimulatedMachine
 from octavo.planning.static import StaticBatcher
 
@@ -38,6 +41,8 @@ class MachineSetup:
     policy: Policy = Policy.PAGED
     block_size: int = 16
     limits: SchedulerConfig = field(default_factory=SchedulerConfig)
+    prefix_caching: bool = False
+    """Of the paged policy alone."""
 
     def batcher(self) -> Batcher:
         """A new one, with all memory free."""
@@ -49,6 +54,7 @@ class MachineSetup:
                 block_size=self.block_size,
                 max_model_len=self.max_model_len,
                 limits=self.limits,
+                prefix_caching=self.prefix_caching,
             )
         if self.policy is Policy.STATIC:
             return StaticBatcher(span, num_slots=self.num_slots, max_model_len=self.max_model_len)
@@ -59,6 +65,15 @@ class MachineSetup:
             max_model_len=self.max_model_len,
             max_num_seqs=self.limits.max_num_seqs,
         )
+
+    def run(
+        self, requests: Iterable[SimRequest], *, until: float = math.inf, fast_forward: bool = True
+    ) -> Recorder:
+        """What a new machine makes of these requests, to the end of the last or to a time."""
+        machine = self.machine(fast_forward=fast_forward)
+        for request in requests:
+            machine.offer(request)
+        return machine.run(until)
 
     def machine(self, *, fast_forward: bool = True) -> SimulatedMachine:
         """A new machine at time 0, with nothing to do."""

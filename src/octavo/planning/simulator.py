@@ -1,7 +1,7 @@
 """One simulated machine: requests come, steps take the time that a cost model gives them, and all is recorded."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from heapq import heappop, heappush
 
 from octavo.planning.batching import Batcher, Outcome, SteadySteps
@@ -39,6 +39,8 @@ class SimulatedMachine:
         self._after_step: AfterStep | None = None
         self._coming: list[tuple[float, int, SimRequest]] = []
         self._num_offered = 0
+        self._is_asleep = True
+        """Nothing was open before."""
 
     @property
     def num_open(self) -> int:
@@ -56,10 +58,11 @@ class SimulatedMachine:
         self._num_offered += 1
         self.idle_until = min(self.idle_until, request.arrival_s)
 
-    def run(self) -> float:
-        """To the end of the last request; returns the time then."""
-        self.advance(math.inf)
-        return self.clock
+    def run(self, until: float = math.inf) -> Recorder:
+        """To the end of the last request, or to a time; returns the records."""
+        self.advance(until)
+        self.recorder.close(self.clock, self.batcher.counts)
+        return self.recorder
 
     def advance(self, until: float) -> None:
         """Take all steps that begin before `until`. Raises UserError for a request that can never run."""
@@ -69,6 +72,7 @@ class SimulatedMachine:
                 if not self._coming or self._coming[0][0] >= until:
                     return
                 self.clock = self._coming[0][0]
+                self._is_asleep = True
                 continue
             if self.clock >= until:
                 return
@@ -92,6 +96,9 @@ class SimulatedMachine:
         outcome = self.batcher.step()
         start = self.clock
         self.clock = start + self._costs.seconds(outcome.work)
+        if self._is_asleep:
+            self.clock += self._costs.wake_s
+            self._is_asleep = False
         self.recorder.step(start, self.clock, outcome.num_requests, outcome.work, outcome.memory)
         self.recorder.tokens(self.clock, outcome.tokens)
         self._end(outcome)
@@ -126,21 +133,3 @@ class SimulatedMachine:
         self.clock = clock
         # Later steps read more keys, so they are not shorter than the last.
         self.idle_until = clock + (steps.num_steps - count) * seconds
-
-
-def simulate(
-    requests: Iterable[SimRequest],
-    batcher: Batcher,
-    costs: CostModel,
-    *,
-    fast_forward: bool = True,
-    horizon_s: float = math.inf,
-) -> Recorder:
-    """Run requests on one machine, to the end or to a time, and return the records."""
-    recorder = Recorder()
-    machine = SimulatedMachine(batcher, costs, recorder, fast_forward=fast_forward)
-    for request in requests:
-        machine.offer(request)
-    machine.advance(horizon_s)
-    recorder.close(machine.clock, batcher.num_preemptions)
-    return recorder

@@ -3,7 +3,7 @@
 from collections import deque
 
 from octavo.errors import CapacityError
-from octavo.planning.batching import MemoryUse, Outcome, SequenceKey, SteadySteps
+from octavo.planning.batching import Counts, MemoryUse, Outcome, SequenceKey, SteadySteps
 from octavo.planning.requests import SimRequest, check_length
 from octavo.planning.work import AttentionSpan, StepWork
 
@@ -16,8 +16,8 @@ class StaticBatcher:
 
     def __init__(self, span: AttentionSpan, *, num_slots: int, max_model_len: int) -> None:
         self.max_model_len = max_model_len
-        self.num_preemptions = 0
-        """None is ever needed."""
+        self.counts = Counts()
+        """Nobody is ever preempted, and nothing is cached."""
         self._num_slots = num_slots
         self._span = span
         self._num_seats = num_slots // max_model_len

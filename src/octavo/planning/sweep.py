@@ -17,13 +17,13 @@ class Grid:
     """Values to combine."""
 
     block_sizes: Sequence[int]
-    max_num_seqs: Sequence[int]
     max_num_batched_tokens: Sequence[int]
+    max_num_seqs: Sequence[int]
 
     def setups(self, base: MachineSetup) -> Iterator[MachineSetup]:
         """`base` with each combination; budgets below the number of sequences are left out, as the engine refuses them."""
-        for block_size, seqs, tokens in product(
-            self.block_sizes, self.max_num_seqs, self.max_num_batched_tokens
+        for block_size, tokens, seqs in product(
+            self.block_sizes, self.max_num_batched_tokens, self.max_num_seqs
         ):
             if tokens >= seqs:
                 limits = SchedulerConfig(tokens, seqs, base.limits.policy)

@@ -2,18 +2,19 @@
 
 | layout | file | columns or keys that are used |
 | --- | --- | --- |
-| octavo | JSON lines | `prompt_token_ids` or `prompt_len`; `max_tokens` or `output_len`; `arrival_s`; `n` |
+| octavo | JSON lines | `prompt_token_ids` or `prompt_len`; `max_tokens` or `output_len` or `output_token_ids`; `arrival_s`; `n` |
 | azure | CSV | `TIMESTAMP`, `ContextTokens`, `GeneratedTokens` (Patel et al., Splitwise, ISCA 2024) |
 | burstgpt | CSV | `Timestamp`, `Request tokens`, `Response tokens` (Wang et al., BurstGPT, KDD 2025) |
 | mooncake | JSON lines | `timestamp` (ms), `input_length`, `output_length`, `hash_ids` (Qin et al., Mooncake, FAST 2025) |
 
-The layout is told by the first line. Arrivals count from the first of them.
+The layout is told by the first line. Arrivals count from the first of them. Token ids, of prompts and of answers, say
+what a cache of prefixes would find; where there are only lengths, no two requests begin alike.
 """
 
 import csv
 import json
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -35,6 +36,7 @@ class _Entry:
     token_ids: "array[int]"
     output_len: int
     n: int = 1
+    answers: tuple["array[int]", ...] = ()
 
 
 Row = Mapping[str, Any]
@@ -51,7 +53,14 @@ def read_trace(path: Path) -> list[SimRequest]:
         raise ConfigError(f"{path}: no requests")
     first = min((e.arrival_s for e in entries if e.arrival_s is not None), default=0.0)
     requests = [
-        SimRequest(f"r{i}", (e.arrival_s or first) - first, e.token_ids, e.output_len, e.n)
+        SimRequest(
+            f"r{i}",
+            (e.arrival_s or first) - first,
+            e.token_ids,
+            e.output_len,
+            e.n,
+            answers=e.answers,
+        )
         for i, e in enumerate(entries)
     ]
     return sorted(requests, key=lambda request: request.arrival_s)
@@ -61,6 +70,18 @@ def at_rate(requests: Iterable[SimRequest], rate: float, seed: int = 0) -> list[
     """The same requests, arriving at random instead, `rate` a second on average."""
     times = poisson_times(rate, seed)
     return [replace(r, arrival_s=time) for r, time in zip(requests, times, strict=False)]
+
+
+def in_rhythm(requests: Sequence[SimRequest], rate: float, seed: int = 0) -> list[SimRequest]:
+    """The same requests, `rate` a second on average, with their pauses in proportion; at random if they came at once.
+
+    Takes them in order of arrival.
+    """
+    span = requests[-1].arrival_s - requests[0].arrival_s
+    if span == 0:
+        return at_rate(requests, rate, seed)
+    scale = (len(requests) - 1) / span / rate
+    return [replace(request, arrival_s=request.arrival_s * scale) for request in requests]
 
 
 def fitting(requests: Iterable[SimRequest], max_model_len: int) -> tuple[list[SimRequest], int]:
@@ -120,11 +141,19 @@ def _octavo(row: Row, number: int) -> _Entry:
     token_ids = fresh_tokens(number, _count(row["prompt_len"])) if ids is None else array("i", ids)
     if not token_ids:
         raise ValueError("the prompt is empty")
-    output_len = _count(row.get("max_tokens", row.get("output_len")))
-    arrival = row.get("arrival_s")
-    return _Entry(
-        None if arrival is None else float(arrival), token_ids, output_len, _count(row.get("n", 1))
-    )
+    arrival, n = row.get("arrival_s"), _count(row.get("n", 1))
+    output_len, answers = _answers(row, n)
+    return _Entry(None if arrival is None else float(arrival), token_ids, output_len, n, answers)
+
+
+def _answers(row: Row, n: int) -> tuple[int, tuple["array[int]", ...]]:
+    """How long answers are, and what they are where that is recorded."""
+    ids = row.get("output_token_ids")
+    if ids is None:
+        return _count(row.get("max_tokens", row.get("output_len"))), ()
+    if n != 1:
+        raise ValueError(f"output_token_ids are of one answer; n is {n}")
+    return _count(len(ids)), (array("i", ids),)
 
 
 def _azure(row: Row, number: int) -> _Entry | None:
@@ -167,6 +196,9 @@ _LAYOUTS: Mapping[tuple[tuple[str, ...], ...], _Reader] = {
     (("TIMESTAMP",), ("ContextTokens",), ("GeneratedTokens",)): _azure,
     (("Timestamp",), ("Request tokens",), ("Response tokens",)): _burstgpt,
     (("timestamp",), ("input_length",), ("output_length",), ("hash_ids",)): _mooncake,
-    (("prompt_token_ids", "prompt_len"), ("max_tokens", "output_len")): _octavo,
+    (
+        ("prompt_token_ids", "prompt_len"),
+        ("max_tokens", "output_len", "output_token_ids"),
+    ): _octavo,
 }
 """Readers by the columns that they need; of each tuple of names one has to be there."""

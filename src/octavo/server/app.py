@@ -105,13 +105,16 @@ def build_app(
     install_error_handlers(app)
     for routes in _ROUTES:
         app.include_router(routes(serving))
-    _add_middleware(app, config)
+    add_middleware(app, config)
     describe(app, octavo_version(), _BODIES)
     return app
 
 
-def _add_middleware(app: FastAPI, config: ServerConfig) -> None:
-    """From the inside out: what is added last sees a request first."""
+def add_middleware(app: FastAPI, config: ServerConfig, *exposed: str) -> None:
+    """What stands around all routes, from the inside out: what is added last sees a request first.
+
+    `exposed`: more headers of answers that pages of other origins may read.
+    """
     if config.api_keys:
         app.add_middleware(ApiKeys, keys=config.api_keys)
     if config.allowed_origins:
@@ -121,7 +124,7 @@ def _add_middleware(app: FastAPI, config: ServerConfig) -> None:
             allow_methods=list(config.allowed_methods),
             allow_headers=list(config.allowed_headers),
             allow_credentials=config.allow_credentials,
-            expose_headers=[HEADER, IGNORED_FIELDS_HEADER],
+            expose_headers=[HEADER, IGNORED_FIELDS_HEADER, *exposed],
         )
     app.add_middleware(ErrorShapes, shapes=_ERROR_SHAPES)
     if config.root_path:

@@ -4,7 +4,7 @@ TGI's and Triton's names are written by `aliases`.
 Units: seconds, tokens, blocks, bytes, and shares from 0 to 1. Labels: model_name, engine.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import (
@@ -26,11 +26,26 @@ _PREFIXES = ("octavo_", "vllm:")
 _LABELS = ("model_name", "engine")
 
 
+def written(registry: CollectorRegistry, accept: str) -> tuple[bytes, str]:
+    """All metrics of a registry as text for a scraper that accepts `accept`, and its content type."""
+    try:
+        encode, content_type = choose_encoder(accept)
+    except (TypeError, ValueError):  # it trusts the numbers in the header
+        encode, content_type = choose_encoder("")
+    return encode(registry), content_type
+
+
+def _alone(own: Metrics) -> Metrics:
+    return own
+
+
 class Exposition(Collector):
     """Writes the metrics of one application."""
 
     def __init__(self, metrics: Metrics, client: EngineClient, model_name: str | None) -> None:
         self._metrics = metrics
+        self.total: Callable[[Metrics], Metrics] = _alone
+        """Adds what other front ends have measured, if there are some."""
         self._client = client
         self._model_name = model_name
         self._registry = CollectorRegistry(auto_describe=False)
@@ -38,16 +53,13 @@ class Exposition(Collector):
 
     def write(self, accept: str) -> tuple[bytes, str]:
         """The text for a scraper that accepts `accept`, and its content type."""
-        try:
-            encode, content_type = choose_encoder(accept)
-        except (TypeError, ValueError):  # it trusts the numbers in the header
-            encode, content_type = choose_encoder("")
-        return encode(self._registry), content_type
+        return written(self._registry, accept)
 
     def collect(self) -> Iterator[Metric]:
         """Everything, now."""
-        yield from self._requests()
-        yield from self._latencies()
+        metrics = self.total(self._metrics)
+        yield from self._requests(metrics)
+        yield from self._latencies(metrics)
         yield from self._engine()
         yield from self._settings()
         stats = self._client.stats
@@ -73,8 +85,7 @@ class Exposition(Collector):
         family.add_metric(self._labels(), histogram.cumulative(), histogram.total)
         return family
 
-    def _requests(self) -> Iterator[Metric]:
-        metrics = self._metrics
+    def _requests(self, metrics: Metrics) -> Iterator[Metric]:
         for prefix in _PREFIXES:
             text = "Choices that ended, by reason (a request with n choices counts n times)."
             family = CounterMetricFamily(
@@ -110,8 +121,7 @@ class Exposition(Collector):
             metrics.num_slow_clients,
         )
 
-    def _latencies(self) -> Iterator[Metric]:
-        metrics = self._metrics
+    def _latencies(self, metrics: Metrics) -> Iterator[Metric]:
         inter_token = ("Time between tokens of a choice.", metrics.inter_token_latency_s)
         for prefix in _PREFIXES:
             for name, text, histogram in (

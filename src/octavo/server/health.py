@@ -35,7 +35,7 @@ def health_routes(serving: Serving) -> APIRouter:
     @router.get("/load")
     async def load() -> dict[str, Any]:
         """Requests for generation that are open."""
-        return {"server_load": serving.num_open}
+        return {"server_load": serving.num_open + serving.num_open_elsewhere()}
 
     @router.get("/metrics")
     async def metrics(request: Request) -> Response:

@@ -41,3 +41,12 @@ class Histogram:
             so_far += count
             buckets.append((name, float(so_far)))
         return buckets
+
+    def state(self) -> tuple[list[int], float]:
+        """Counts of the buckets, and the total: what `add` takes."""
+        return self._counts, self.total
+
+    def add(self, counts: Sequence[int], total: float) -> None:
+        """Count all that another histogram of the same bounds has counted."""
+        self._counts = [a + b for a, b in zip(self._counts, counts, strict=True)]
+        self.total += total

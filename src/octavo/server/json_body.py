@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NoReturn
 
-from fastapi import Request
+from starlette.requests import Request
 
 from octavo.errors import InvalidParameterError
 from octavo.server.http_errors import HttpError
@@ -61,7 +61,7 @@ async def read_json_object(request: Request, memory: BodyMemory) -> dict[str, An
             415, f"The content type must be application/json; given: {content_type or 'none'}"
         )
     with memory.holding() as take:
-        return await _parse(await _read(request, memory.max_bytes, take))
+        return await _parse(await read_body(request, memory.max_bytes, take))
 
 
 async def read_json_and_rest(
@@ -81,7 +81,7 @@ async def read_json_and_rest(
     if encoding != "identity":
         raise HttpError(415, f"The body must not be compressed; given: {encoding}")
     with memory.holding() as take:
-        body = await _read(request, memory.max_bytes, take)
+        body = await read_body(request, memory.max_bytes, take)
         if num_json_bytes is None:
             return await _parse(body), b""
         if num_json_bytes > len(body):
@@ -97,7 +97,8 @@ async def _parse(body: bytes) -> dict[str, Any]:
     return parse_json_object(body)
 
 
-async def _read(request: Request, max_bytes: int, take: Callable[[int], None]) -> bytes:
+async def read_body(request: Request, max_bytes: int, take: Callable[[int], None]) -> bytes:
+    """The bytes of a body; `take` is asked for room. Raises HttpError 413, and what `take` raises."""
     declared = request.headers.get("content-length", "")
     if declared.isascii() and declared.isdecimal() and int(declared) > max_bytes:
         raise _too_large(declared, max_bytes)

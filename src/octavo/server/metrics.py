@@ -5,6 +5,7 @@ Latencies are taken where the client feels them: from the arrival of the request
 
 import time
 from collections import Counter
+from collections.abc import Iterator
 
 from octavo.server.histogram import (
     BETWEEN_TOKENS_S,
@@ -41,6 +42,12 @@ class Metrics:
         self.num_finished: Counter[str] = Counter(dict.fromkeys(FINISH_REASONS, 0))
         self.seconds_finished = dict.fromkeys(FINISH_REASONS, 0.0)
         """Time from arrival to the end, summed over choices."""
+
+    def histograms(self) -> Iterator[tuple[str, Histogram]]:
+        """Every histogram with its name."""
+        for name, value in vars(self).items():
+            if isinstance(value, Histogram):
+                yield name, value
 
     def count_slow_client(self) -> None:
         """A connection was cut because its client read or wrote too slowly."""

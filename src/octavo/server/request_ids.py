@@ -20,9 +20,13 @@ class RequestIds:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        state = scope.setdefault("state", {})
+        if "request_id" in state:  # an application around this one has given it already
+            await self._app(scope, receive, send)
+            return
         given = Headers(scope=scope).get(HEADER, "")
         request_id = given if _is_usable(given) else uuid.uuid4().hex
-        scope.setdefault("state", {})["request_id"] = request_id
+        state["request_id"] = request_id
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":

@@ -11,7 +11,6 @@ import gc
 import logging
 import signal
 import socket
-import ssl
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -66,27 +65,50 @@ def serve(
     gc.disable()  # until all is loaded: nothing of it is garbage, and looking for some takes 40 ms
     open_standard_streams()
     allow_open_files()
-    listener = bind(server)
-    names = server.served_model_names or (engine.model.model,)
-    _check_names(names)
-    server = replace(server, served_model_names=names, api_keys=all_api_keys(server))
-    tls = tls_context(server)
-    path = locate(engine.model.model, revision=engine.model.revision)
-    engine = replace(engine, model=replace(engine.model, model=str(path)))
+    engine, server = _located(engine, guarded(server))
     for number in _SIGNALS:
         signal.signal(number, _exit_before_loop)
+    if server.api_server_count > 1:
+        from octavo.server.frontends.supervisor import serve_with_front_ends
+
+        _check_seed(engine, server)
+        return serve_with_front_ends(engine, server, engine_module=engine_module, on_ready=on_ready)
+    listener = bind(server)
     process = start_engine_process(engine, module=engine_module)
     try:
         import uvloop  # here, so that it loads beside the engine
 
-        url = url_of(listener, is_encrypted=tls is not None)
-        return uvloop.run(_serve(engine, server, process, listener, url, tls, on_ready))
+        url = url_of(listener, server)
+        return uvloop.run(_serve(engine, server, process, listener, url, on_ready))
     finally:
         process.kill()
         listener.close()
 
 
-def _check_names(names: tuple[str, ...]) -> None:
+def guarded(server: ServerConfig) -> ServerConfig:
+    """The settings with all API keys read. Raises ConfigError, for a certificate that cannot be used too."""
+    tls_context(server)
+    return replace(server, api_keys=all_api_keys(server), api_key_file=None)
+
+
+def _located(engine: EngineConfig, server: ServerConfig) -> tuple[EngineConfig, ServerConfig]:
+    """The settings with the model's path, and with a name for it."""
+    names = server.served_model_names or (engine.model.model,)
+    check_names(names)
+    path = locate(engine.model.model, revision=engine.model.revision)
+    engine = replace(engine, model=replace(engine.model, model=str(path)))
+    return engine, replace(server, served_model_names=names)
+
+
+def _check_seed(engine: EngineConfig, server: ServerConfig) -> None:
+    if engine.seed is not None:
+        raise ConfigError(
+            "--seed draws from the order of requests, which several front ends do not have: "
+            f"given: --seed {engine.seed} and --api-server-count {server.api_server_count}"
+        )
+
+
+def check_names(names: tuple[str, ...]) -> None:
     """Raise ConfigError for bytes of the command line that are not text: no answer could hold them."""
     for name in names:
         try:
@@ -110,10 +132,10 @@ def bind(server: ServerConfig) -> socket.socket:
     return listener
 
 
-def url_of(listener: socket.socket, *, is_encrypted: bool) -> str:
+def url_of(listener: socket.socket, server: ServerConfig) -> str:
     """Where clients find a listening socket."""
     host, port = listener.getsockname()[:2]
-    scheme = "https" if is_encrypted else "http"
+    scheme = "http" if server.ssl_certfile is None else "https"
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
@@ -127,7 +149,6 @@ async def _serve(
     process: EngineProcess,
     listener: socket.socket,
     url: str,
-    tls: ssl.SSLContext | None,
     on_ready: "Callable[[str, Ready, TextAssets], None] | None",
 ) -> int:
     from octavo.engine.client import EngineClient
@@ -140,7 +161,7 @@ async def _serve(
     load_assets = functools.partial(load_text_assets, engine.model, server.chat_template)
     app = build_app(client, load_assets, server, policy=engine.scheduler.policy)
     serving: Serving = app.state.serving
-    http = _http_server(app, serving, tls)
+    http = http_server(app, server, serving.metrics.count_slow_client)
     listening = asyncio.ensure_future(http.serve(sockets=[listener]))
     reporting = asyncio.ensure_future(log_stats(client))
     supervisor = _Supervisor(client, serving, process)
@@ -197,7 +218,7 @@ class _Supervisor:
         """Wait whether the engine comes back. What has exited does not."""
         waited = 0.0
         while self._client.state == "dead" and not self._stop.is_set():
-            grace = FREEZE_GRACE_S if self._process.popen.poll() is None else DEATH_GRACE_S
+            grace = DEATH_GRACE_S if self._process.has_exited() else FREEZE_GRACE_S
             if waited >= grace:
                 return False
             await asyncio.sleep(_POLL_S)
@@ -226,10 +247,15 @@ class _Supervisor:
         return 0
 
 
-def _http_server(app: object, serving: "Serving", tls: ssl.SSLContext | None) -> "uvicorn.Server":
+def http_server(
+    app: object, server: ServerConfig, on_slow_client: Callable[[], None]
+) -> "uvicorn.Server":
+    """What answers connections, until its `should_exit`."""
     import uvicorn
 
     from octavo.server.connection import ClientLimit, connection_with
+
+    tls = tls_context(server)
 
     class Server(uvicorn.Server):
         """Leaves signals to `_Supervisor`: uvicorn would stop listening before the engine has drained."""
@@ -239,9 +265,7 @@ def _http_server(app: object, serving: "Serving", tls: ssl.SSLContext | None) ->
             yield
 
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
-    client_limit = ClientLimit(
-        serving.config.slow_client_timeout_s, serving.metrics.count_slow_client
-    )
+    client_limit = ClientLimit(server.slow_client_timeout_s, on_slow_client)
     config = uvicorn.Config(
         app,  # type: ignore[arg-type]
         http=connection_with(client_limit),

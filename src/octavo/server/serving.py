@@ -80,6 +80,8 @@ class Serving:
         )
         self.num_open = 0
         """Requests for generation that have been accepted and not yet answered."""
+        self.num_open_elsewhere: Callable[[], int] = int
+        """The same of other front ends, if there are some."""
         self.is_draining = False
         self.num_text_threads = _TEXT_THREADS
         self._load_assets = assets if callable(assets) else None

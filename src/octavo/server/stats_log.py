@@ -11,14 +11,15 @@ _LOGGER = logging.getLogger(__name__)
 INTERVAL_S = 10.0
 
 
-async def log_stats(client: EngineClient) -> None:
-    """Log throughput and load until cancelled."""
+async def log_stats(client: EngineClient, model: str | None = None) -> None:
+    """Log throughput and load until cancelled. `model`: named where there are several."""
+    prefix = "" if model is None else f"model {model}: "
     before = client.stats
     while True:
         await asyncio.sleep(INTERVAL_S)
         now = client.stats
         if now.num_steps > before.num_steps or now.num_waiting:
-            _LOGGER.info("%s", stats_line(before, now, INTERVAL_S))
+            _LOGGER.info("%s%s", prefix, stats_line(before, now, INTERVAL_S))
         before = now
 
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from octavo import _C
 from octavo.backends.native.plan import build_plan
 from octavo.backends.native.step_arrays import StepAnswers, StepArrays
-from octavo.core.step import StepPlan, StepResult
+from octavo.core.step import BlockId, StepPlan, StepResult
 from octavo.models.spec import DecoderSpec
 from octavo.models.weights import ModelWeights
 
@@ -21,7 +21,7 @@ _KV_FORMATS = {
 
 
 class NativeRunner:
-    """Implements `core.step.Runner` with packed weights and its own threads."""
+    """Implements `core.step.Runner` and `PageMemory` with packed weights and its own threads."""
 
     def __init__(
         self,
@@ -94,6 +94,21 @@ class NativeRunner:
         logits = np.empty((len(arrays.tokens), self._vocab_size), dtype=np.float32)
         self._compute(arrays, logits)
         return logits
+
+    @property
+    def page_bytes(self) -> int:
+        """Bytes of one block: keys and values of all layers."""
+        return self._native.page_bytes
+
+    def read_page(self, block: BlockId) -> memoryview:
+        """A copy of a block, all layers in one piece."""
+        page = np.empty(self.page_bytes, np.uint8)
+        self._native.read_page(block, page)
+        return page.data
+
+    def write_page(self, block: BlockId, page: memoryview) -> None:
+        """Fill a block. May be called by another thread while `run` computes, for blocks that it does not use."""
+        self._native.write_page(block, np.frombuffer(page, np.uint8))
 
     def grow_pool(self) -> bool:
         """Implements `core.step.GrowingPool`."""

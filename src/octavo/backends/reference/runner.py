@@ -8,7 +8,7 @@ from octavo.backends.reference.attention import paged_attention, write_pages
 from octavo.backends.reference.batch import Batch, flatten
 from octavo.backends.reference.layers import Array, activate, rms_norm, rotate
 from octavo.backends.reference.sampler import Row, sample_token, token_logprobs
-from octavo.core.step import SampledToken, SeqStep, StepPlan, StepResult, TokenLogprobs
+from octavo.core.step import BlockId, SampledToken, SeqStep, StepPlan, StepResult, TokenLogprobs
 from octavo.models.spec import DecoderSpec, LayerSpec
 from octavo.models.weights import ModelWeights
 
@@ -17,7 +17,7 @@ _ROWS_AT_ONCE = 64
 
 
 class ReferenceRunner:
-    """Implements `core.step.Runner`. Weights are dequantized once, to `precision`, and kept.
+    """Implements `core.step.Runner` and `PageMemory`. Weights are dequantized once, to `precision`, and kept.
 
     All arithmetic is in `precision`, float32 or float64; sampling always sees float32 logits.
     """
@@ -75,6 +75,20 @@ class ReferenceRunner:
     def forward(self, plan: StepPlan) -> Array:
         """Do the copies and compute the tokens; the logits of all of them, [T, V], in `precision`."""
         return self._logits(self._hidden_states(plan))
+
+    @property
+    def page_bytes(self) -> int:
+        """Bytes of one block: keys and values of all layers."""
+        return 2 * self._keys[:, 0].nbytes
+
+    def read_page(self, block: BlockId) -> memoryview:
+        """A copy of a block, all layers in one piece: keys, then values."""
+        return memoryview(self._keys[:, block].tobytes() + self._values[:, block].tobytes())
+
+    def write_page(self, block: BlockId, page: memoryview) -> None:
+        """Fill a block with what was read from one."""
+        pair = np.frombuffer(page, self._keys.dtype).reshape(2, *self._keys[:, block].shape)
+        self._keys[:, block], self._values[:, block] = pair
 
     def close(self) -> None:
         """Let go of weights and pages."""

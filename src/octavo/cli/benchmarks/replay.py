@@ -1,13 +1,13 @@
 """`octavo bench replay`."""
 
 from octavo.cli.benchmarks.options import ModelOption
-from octavo.cli.benchmarks.profile import build_with_keeper
 from octavo.cli.benchmarks.state import BandwidthProbe, engine_state
 from octavo.cli.flags import Settings, takes_flags
 from octavo.cli.pull import with_fetched_model
-from octavo.cli.simulation.machines import WantedLoad, requests_of
+from octavo.cli.simulation.loads import requests_of
 from octavo.cli.simulation.options import (
     AnswersOption,
+    LoadOptions,
     RateOption,
     RequestsOption,
     SeedOption,
@@ -36,28 +36,24 @@ def replay(
 ) -> None:
     """Run a load of `octavo simulate run` on the real engine, and print the same figures, measured."""
     from octavo.evaluation.replay import replay as run_replay
+    from octavo.evaluation.step_profile import WatchedEngine
     from octavo.planning.figures import figures_of
-    from octavo.planning.work import AttentionSpan
 
     config = with_fetched_model(settings.engine(model, max_num_queued_reqs=1 << 20))
-    with progress_bar() as progress:
-        built, keeper = build_with_keeper(config, progress)
-        try:
-            load = WantedLoad(workload, rate, requests, seed, n)
-            made = requests_of(load, built.ready.max_model_len)
-            made = [request.in_vocabulary(built.ready.vocab_size) for request in made]
-            probe = BandwidthProbe(built.ready.num_threads, config.backend)
-            span = AttentionSpan.of(built.model.spec.layers)
-            recorder = run_replay(built.engine, keeper, span, made, progress)
-            probe.again()
-        finally:
-            built.engine.close()
+    with progress_bar() as progress, WatchedEngine(config, progress) as watched:
+        ready = watched.ready
+        load = LoadOptions(workload, n, seed=seed)
+        made = requests_of(load, rate, requests, ready.max_model_len)
+        made = [request.in_vocabulary(ready.vocab_size) for request in made]
+        probe = BandwidthProbe(ready.num_threads, config.backend)
+        recorder = run_replay(watched.engine, watched.keeper, watched.span, made, progress)
+        probe.again()
     figures = figures_of([recorder])
     state = {
         "model": model,
         "workload": workload,
         "rate": rate,
-        **engine_state(built.ready),
+        **engine_state(ready),
         **probe.state(),
     }
     if output is Output.JSON:

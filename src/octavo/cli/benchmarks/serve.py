@@ -4,12 +4,13 @@ import http.client
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
+from octavo.cli.benchmarks.offline_row import OfflineRow, offline_tokens_per_s
 from octavo.cli.benchmarks.options import ModelOption, WorkloadOption
 from octavo.cli.benchmarks.state import BandwidthProbe, engine_state, without_speculation
 from octavo.cli.benchmarks.tables import print_grid
@@ -17,7 +18,7 @@ from octavo.cli.flags import Settings, takes_flags
 from octavo.cli.numbers import parse_count
 from octavo.cli.pull import with_fetched_model
 from octavo.cli.terminal import Output, OutputOption, note, print_json, print_table, progress_bar
-from octavo.config import DEFAULT_MODEL, Backend, ServerConfig
+from octavo.config import DEFAULT_MODEL, Backend
 from octavo.errors import ConfigError, EngineDeadError, RequestFailedError
 
 if TYPE_CHECKING:
@@ -61,6 +62,14 @@ GoodputOption: TypeAlias = Annotated[
         help="Count requests within limits of ttft_ms, itl_ms (longest pause), tpot_ms, e2e_ms: ttft_ms:500,itl_ms:50.",
     ),
 ]
+OfflineOption: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--offline/--no-offline",
+        help="First run the same requests without a server, to show what serving costs "
+        "(not with --url or --request-rate).",
+    ),
+]
 WARM_CACHE = "on, at the start with the prompts of the warm-up only"
 """Those are the first ones backwards: none of the run begins like them."""
 
@@ -74,12 +83,13 @@ class _Plan:
     rate: float | None
     seed: int
     limits: Mapping[str, float] | None
+    with_offline: bool
 
 
 @takes_flags(
     "--revision", "--dtype", "--quantization", "--backend", "--threads", "--max-model-len", "--block-size",
     "--num-blocks-override", "--kv-cache-memory-bytes", "--kv-cache-dtype", "--enable-prefix-caching",
-    "--max-num-batched-tokens", "--max-num-seqs",
+    "--max-num-batched-tokens", "--max-num-seqs", "--api-server-count",
 )  # fmt: skip
 def serve(
     *,
@@ -90,12 +100,14 @@ def serve(
     request_rate: RateOption = None,
     num_requests: NumRequestsOption = None,
     goodput: GoodputOption = None,
+    offline: OfflineOption = True,
     seed: Annotated[int, typer.Option(metavar="INTEGER", help="Of the arrival times.")] = 0,
     output: OutputOption = Output.TEXT,
     settings: Settings,
 ) -> None:
     """Measure a server with streaming clients: latencies, throughput, and what the clients themselves cost."""
     plan = _plan(workload, num_requests, concurrency, request_rate, seed, goodput)
+    plan = replace(plan, with_offline=offline and url is None and request_rate is None)
     if url is None:
         report, result = _own_server(model, settings, plan)
     else:
@@ -137,37 +149,41 @@ def _plan(
             raise ConfigError(f"--{name} must be above 0; given: {value}")
     items = read_workload(workload)
     items = repeated(items, len(items) if num_requests is None else num_requests)
-    return _Plan(items, concurrency, rate, seed, None if goodput is None else parse_limits(goodput))
+    limits = None if goodput is None else parse_limits(goodput)
+    return _Plan(items, concurrency, rate, seed, limits, with_offline=False)
 
 
 def _own_server(
     model: str, settings: Settings, plan: _Plan
 ) -> "tuple[dict[str, Any], ServiceReport]":
     from octavo.cli.benchmarks.server_process import started_server
-    from octavo.evaluation.processes import descendants
     from octavo.evaluation.service import report_of
 
     config = without_speculation(settings.engine(model, max_num_queued_reqs=len(plan.items)))
     config = with_fetched_model(config)
-    server = ServerConfig(port=0, served_model_names=(model,))
+    server = replace(settings.server(), port=0, served_model_names=(model,))
+    offline = None
+    if plan.with_offline:
+        offline = offline_tokens_per_s(config, plan.items, plan.concurrency)
     note("starting the server ...")
     with started_server(config, server) as started:
         probe = BandwidthProbe(started.ready.num_threads, config.backend)
         _warm_up(started.url, model, plan)
-        engines = descendants(started.pid)
-        before = _uses(started.pid, engines)
+        front_ends, engine = _processes(started.pid)
+        before = _uses(*front_ends, engine)
         load = _run(started.url, model, plan)
-        after = _uses(started.pid, engines)
+        after = _uses(*front_ends, engine)
         probe.again()
         result = report_of(load, plan.limits)
-        cpu = [b.cpu_s - a.cpu_s for a, b in zip(before, after, strict=True)]
+        *cpu, engine_cpu = (b.cpu_s - a.cpu_s for a, b in zip(before, after, strict=True))
         report = {
             **_generator(load),
-            "front_end_cpu_s": cpu[0],
-            "front_end_cpu_us_per_token": 1e6 * cpu[0] / max(1, result.num_output_tokens),
-            "engine_cpu_s": sum(cpu[1:]),
+            "api_server_count": server.api_server_count,
+            "front_end_cpu_s": sum(cpu),
+            "front_end_cpu_us_per_token": 1e6 * sum(cpu) / max(1, result.num_output_tokens),
+            "engine_cpu_s": engine_cpu,
             "pss_bytes": sum(use.pss_bytes for use in after),
-            "front_end_pss_bytes": after[0].pss_bytes,
+            "front_end_pss_bytes": sum(use.pss_bytes for use in after[:-1]),
             **_memory(started),
             "server_start_s": started.start_s,
             "server": "started here",
@@ -176,14 +192,29 @@ def _own_server(
             **({"prefix_cache": WARM_CACHE} if started.ready.prefix_caching else {}),
             **probe.state(),
         }
+        if offline is not None:
+            share = report["load_generator_cpu_share"] or 0.0
+            report |= OfflineRow(result.output_tokens_per_s, offline, share).report()
     return report, result
 
 
-def _uses(front_end: int, engines: Sequence[int]) -> "list[ProcessUse]":
+def _processes(pid: int) -> tuple[list[int], int]:
+    """The front ends of a server, with what looks after them, and its engine."""
+    from octavo.engine.process import MODULE
+    from octavo.evaluation.processes import descendants, runs_module
+
+    pids = [pid, *descendants(pid)]
+    engines = [pid for pid in pids if runs_module(pid, MODULE)]
+    if len(engines) != 1:
+        raise EngineDeadError("the engine process of the server has ended")
+    return [pid for pid in pids if pid not in engines], engines[0]
+
+
+def _uses(*pids: int) -> "list[ProcessUse]":
     from octavo.evaluation.processes import process_use
 
     try:
-        return [process_use(pid) for pid in (front_end, *engines)]
+        return [process_use(pid) for pid in pids]
     except OSError as error:
         raise EngineDeadError(f"a process of the server has ended: {error}") from error
 

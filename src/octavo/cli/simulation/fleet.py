@@ -7,24 +7,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from octavo.cli.benchmarks.tables import print_grid
+from octavo.cli.benchmarks.tables import percent, print_grid
 from octavo.cli.flags import Settings, takes_flags
-from octavo.cli.planned_model import DeviceOption, MemoryOption
-from octavo.cli.simulation.machines import Wanted, WantedLoad, requests_of, setup_of
+from octavo.cli.option_groups import takes_options
+from octavo.cli.simulation.loads import requests_of
+from octavo.cli.simulation.machines import SETUP_FLAGS, STEP_FLAGS, setup_of
 from octavo.cli.simulation.options import (
-    AnswersOption,
-    CostsOption,
+    LoadOptions,
+    MachineOptions,
     ModelArgument,
-    PauseOption,
-    PrefixesOption,
-    PrefixOption,
     PriceOption,
     ProcessesOption,
     RateOption,
     RequestsOption,
-    SeedOption,
-    TurnsOption,
-    WorkloadOption,
 )
 from octavo.cli.simulation.text import ms, report, setup_state
 from octavo.cli.terminal import Output, OutputOption, print_json, print_table, progress_bar
@@ -37,10 +32,8 @@ if TYPE_CHECKING:
     from octavo.planning.requests import SimRequest
 
 
-@takes_flags(
-    "--revision", "--dtype", "--max-model-len", "--block-size", "--num-blocks-override",
-    "--kv-cache-memory-bytes", "--kv-cache-dtype", "--max-num-batched-tokens", "--max-num-seqs",
-)  # fmt: skip
+@takes_flags(*SETUP_FLAGS, *STEP_FLAGS)
+@takes_options(machine=MachineOptions, load=LoadOptions)
 def fleet(
     model: ModelArgument = "smollm2",
     *,
@@ -51,18 +44,10 @@ def fleet(
             metavar="LIST", help="Of round-robin, least-loaded, prefix-aware; each is simulated."
         ),
     ] = "round-robin,least-loaded,prefix-aware",
-    device: DeviceOption = "cpu",
-    memory: MemoryOption = None,
-    costs: CostsOption = None,
-    workload: WorkloadOption = "sharegpt",
+    machine: MachineOptions,
+    load: LoadOptions,
     rate: RateOption = None,
-    requests: RequestsOption = 1000,
-    n: AnswersOption = 1,
-    prefix_tokens: PrefixOption = 0,
-    prefixes: PrefixesOption = 1,
-    turns: TurnsOption = 1,
-    pause: PauseOption = 10.0,
-    seed: SeedOption = 0,
+    requests: RequestsOption = None,
     price: PriceOption = None,
     processes: ProcessesOption = None,
     output: OutputOption = Output.TEXT,
@@ -75,14 +60,13 @@ def fleet(
     if replicas < 1:
         raise ConfigError(f"--replicas must be at least 1; given: {replicas}")
     policies = [choice_of(Routing, "--routing", name) for name in routing.split(",")]
-    setup = setup_of(Wanted(model, device, memory, costs, "paged"), settings)
-    load = WantedLoad(workload, rate, requests, seed, n, prefix_tokens, prefixes, turns, pause)
-    made = requests_of(load, setup.max_model_len)
+    setup = setup_of(model, machine, settings)
+    made = requests_of(load, rate, requests, setup.max_model_len)
     fleets = [Fleet(setup, replicas, policy) for policy in policies]
     found = _simulate(fleets, made, processes or inspect_machine().num_threads)
     state = {
-        **setup_state(setup), "replicas": replicas, "requests": len(made), "workload": workload,
-        "rate": rate, "seed": seed,
+        **setup_state(setup), "replicas": replicas, "requests": len(made), "workload": load.workload,
+        "rate": rate, "seed": load.seed,
     }  # fmt: skip
     fleet_price = None if price is None else price * replicas
     if output is Output.JSON:
@@ -108,11 +92,11 @@ def _simulate(
 def _print(found: "dict[str, Figures]", price: float | None, state: dict[str, Any]) -> None:
     print_grid(
         "By routing",
-        ("routing", "tokens/s", "ttft ms", "p99", "itl ms", "p99", "requests in a step", "preempted", "cost/M"),
+        ("routing", "tokens/s", "ttft ms", "p99", "itl ms", "p99", "requests in a step", "cached", "preempted", "cost/M"),
         [
             (
                 name, f.output_tokens_per_s, ms(f.ttft_s, "p50"), ms(f.ttft_s, "p99"),
-                ms(f.itl_s, "p50"), ms(f.itl_s, "p99"), f.mean_batch, f.num_preemptions,
+                ms(f.itl_s, "p50"), ms(f.itl_s, "p99"), f.mean_batch, percent(f.cached_share), f.num_preemptions,
                 None if price is None else f.cost_per_million_tokens(price),
             )
             for name, f in found.items()

@@ -1,11 +1,13 @@
 """Options that the simulations share."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import typer
 
 from octavo.cli.numbers import parse_count
+from octavo.cli.planned_model import DeviceOption, MemoryOption
 
 ModelArgument: TypeAlias = Annotated[
     str | None,
@@ -39,9 +41,12 @@ RateOption: TypeAlias = Annotated[
     ),
 ]
 RequestsOption: TypeAlias = Annotated[
-    int,
+    int | None,
     typer.Option(
-        "--requests", metavar="INTEGER", parser=parse_count, help="Requests, or conversations."
+        "--requests",
+        metavar="INTEGER",
+        parser=parse_count,
+        help="Requests, or conversations [default: 1000, or the whole trace].",
     ),
 ]
 SeedOption: TypeAlias = Annotated[
@@ -49,24 +54,6 @@ SeedOption: TypeAlias = Annotated[
 ]
 AnswersOption: TypeAlias = Annotated[
     int, typer.Option("-n", metavar="INTEGER", help="Answers to each prompt.")
-]
-PrefixOption: TypeAlias = Annotated[
-    int,
-    typer.Option(
-        "--prefix-tokens",
-        metavar="INTEGER",
-        parser=parse_count,
-        help="Tokens that prompts have in common.",
-    ),
-]
-PrefixesOption: TypeAlias = Annotated[
-    int, typer.Option("--prefixes", metavar="INTEGER", help="Different common beginnings.")
-]
-TurnsOption: TypeAlias = Annotated[
-    int, typer.Option("--turns", metavar="INTEGER", help="Requests of a conversation.")
-]
-PauseOption: TypeAlias = Annotated[
-    float, typer.Option("--pause", metavar="SECONDS", help="From an answer to the next turn.")
 ]
 PolicyOption: TypeAlias = Annotated[
     str,
@@ -86,3 +73,40 @@ ProcessesOption: TypeAlias = Annotated[
         "--processes", metavar="INTEGER", help="Processes to simulate in [default: the cores]."
     ),
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class MachineOptions:
+    """What the machine is made of."""
+
+    device: DeviceOption = "cpu"
+    memory: MemoryOption = None
+    costs: CostsOption = None
+
+
+@dataclass(frozen=True, slots=True)
+class LoadOptions:
+    """What requests look like."""
+
+    workload: WorkloadOption = "sharegpt"
+    n: AnswersOption = 1
+    prefix_tokens: Annotated[
+        int,
+        typer.Option(
+            "--prefix-tokens",
+            metavar="INTEGER",
+            parser=parse_count,
+            help="Tokens that prompts have in common.",
+        ),
+    ] = 0
+    prefixes: Annotated[
+        int, typer.Option("--prefixes", metavar="INTEGER", help="Different common beginnings.")
+    ] = 1
+    turns: Annotated[
+        int, typer.Option("--turns", metavar="INTEGER", help="Requests of a conversation.")
+    ] = 1
+    pause: Annotated[
+        float,
+        typer.Option("--pause", metavar="SECONDS", help="From an answer to the next turn."),
+    ] = 10.0
+    seed: SeedOption = 0

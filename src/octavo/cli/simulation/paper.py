@@ -14,7 +14,8 @@ from octavo.errors import ConfigError
 
 if TYPE_CHECKING:
     from octavo.planning.paper import PaperRow
-    from octavo.planning.paper_tables import Runs
+    from octavo.planning.paper_runs import Runs
+    from octavo.planning.paper_tables import Variation
 
 SHORTEST_MINUTES = 4.0
 
@@ -34,7 +35,8 @@ def paper(
     """Simulate the measurements of the PagedAttention paper (SOSP 2023), beside the published values."""
     from octavo.machine import inspect_machine
     from octavo.planning.paper import Assumptions
-    from octavo.planning.paper_tables import MISSING, Runs
+    from octavo.planning.paper_runs import Runs
+    from octavo.planning.paper_tables import MISSING, rows_of
 
     if minutes < SHORTEST_MINUTES:
         raise ConfigError(f"--minutes must be at least {SHORTEST_MINUTES:g}; given: {minutes}")
@@ -50,7 +52,7 @@ def paper(
     if output is Output.JSON:
         print_json(
             {
-                "rows": [{**asdict(row), "difference": row.difference} for row in runs.rows()],
+                "rows": [{**asdict(row), "difference": row.difference} for row in rows_of(runs)],
                 "assumptions": asdict(assumed),
                 "variations": _variations(runs),
                 "block_sizes": _block_sizes(runs),
@@ -58,54 +60,63 @@ def paper(
             }
         )
     else:
-        _print(runs)
+        print_tables(runs)
 
 
-def _print(runs: "Runs") -> None:
-    from octavo.planning.paper_tables import MISSING
+def print_tables(runs: "Runs") -> None:
+    """Everything that the runs come to, for people."""
+    from octavo.planning.paper_tables import MISSING, rows_of
 
     print_grid(
-        "Published and simulated: OPT-13B on an A100-40GB",
+        "Published and simulated: OPT-13B on an A100-40GB (figure 16: LLaMA-13B)",
         ("figure", "what", "published", "simulated", "difference"),
         [
             (row.figure, row.what, _published(row), _value(row, row.simulated), _difference(row))
-            for row in runs.rows()
+            for row in rows_of(runs)
         ],
     )
+    sizes = _block_sizes(runs)
     print_grid(
         "Figure 18b: latency per token (ms) by block size, without what a kernel loses with small blocks",
-        ("data set", *map(str, next(iter(_block_sizes(runs).values())))),
-        [(kind, *sizes.values()) for kind, sizes in _block_sizes(runs).items()],
+        ("data set", *map(str, next(iter(sizes.values())))),
+        [(kind, *latencies.values()) for kind, latencies in sizes.items()],
     )
-    print_grid(
-        "How the results move with what is assumed (queue never empty): memory that holds tokens, requests in a step",
-        (
-            "assumed",
-            "Max",
-            "Pow2",
-            "Oracle",
-            "paged",
-            "batch: Max",
-            "Pow2",
-            "Oracle",
-            "paged",
-            "paged/Oracle",
-        ),
-        [
-            (
-                name,
-                *(percent(share) for share in row["memory_that_holds_tokens"]),
-                *(f"{batch:.2f}" for batch in row["requests_in_a_step"]),
-                f"{row['requests_in_a_step'][3] / row['requests_in_a_step'][2]:.2f}x",
-            )
-            for name, row in _variations(runs).items()
-        ],
-    )
+    _print_variations(runs)
     typer.echo("Assumed, for all rows:")
     print_table({name.replace("_", " "): value for name, value in asdict(runs.assumed).items()})
     typer.echo("\nNot reproduced:")
     for line in MISSING:
         typer.echo(f"  {line}")
+
+
+def _print_variations(runs: "Runs") -> None:
+    from octavo.planning.paper_tables import NAMES, variations
+
+    found = variations(runs)
+    systems = [NAMES[p].removeprefix("Orca ").strip("()") for p in found["as assumed"].held]
+    print_grid(
+        "How the results move with what is assumed: memory that holds tokens and requests in a step with a queue that is "
+        "never empty; rate sustained",
+        (
+            "assumed", *systems, *(f"batch: {name}" for name in systems), "paged/Oracle", "paged/Max",
+            "rate: paged/Oracle", "paged/Max",
+        ),
+        [(name, *_moved(v)) for name, v in found.items()],
+    )  # fmt: skip
+    print_grid(
+        "Likewise: blocks saved by sharing",
+        ("assumed", *(f"{kind}, {n} {what}" for kind, what, n in found["as assumed"].saved)),
+        [(name, *map(percent, v.saved.values())) for name, v in found.items() if v.saved],
+    )
+
+
+def _moved(v: "Variation") -> tuple[str, ...]:
+    maximum, _, oracle, paged = v.batch.values()
+    return (
+        *map(percent, v.held.values()),
+        *(f"{batch:.2f}" for batch in v.batch.values()),
+        *(f"{ratio:.2f}x" for ratio in (paged / oracle, paged / maximum, *v.rates.values())),
+    )
 
 
 def _published(row: "PaperRow") -> str:
@@ -121,30 +132,37 @@ def _difference(row: "PaperRow") -> str:
     return f"{100 * value:+.1f} points" if row.unit == "%" else f"{value:+.2f}{row.unit}"
 
 
-def _variations(runs: "Runs") -> dict[str, dict[str, list[float]]]:
+def _variations(runs: "Runs") -> dict[str, dict[str, Any]]:
+    from octavo.planning.paper_tables import variations
+
     return {
         name: {
-            "memory_that_holds_tokens": [f.memory.tokens for f in figures.values()],
-            "requests_in_a_step": [f.mean_batch for f in figures.values()],
+            "memory_that_holds_tokens": {p.value: share for p, share in v.held.items()},
+            "requests_in_a_step": {p.value: batch for p, batch in v.batch.items()},
+            "rate_of_paged_over": {p.value: ratio for p, ratio in v.rates.items()},
+            "blocks_saved": {f"{kind} {n} {what}": x for (kind, what, n), x in v.saved.items()},
         }
-        for name, figures in runs.variations().items()
+        for name, v in variations(runs).items()
     }
 
 
 def _block_sizes(runs: "Runs") -> dict[str, dict[int, float | None]]:
+    from octavo.planning.paper_tables import block_sizes
+
     return {
         kind: {size: ms(f.normalized_latency_s, "mean") for size, f in sizes.items()}
-        for kind, sizes in runs.block_sizes().items()
+        for kind, sizes in block_sizes(runs).items()
     }
 
 
 def _draw(runs: "Runs", folder: Path) -> None:
     from octavo.planning.charts import draw_lines, draw_memory
+    from octavo.planning.paper import SYSTEMS
     from octavo.planning.paper_tables import NAMES
 
     folder.mkdir(parents=True, exist_ok=True)
-    systems = runs.variations()["as assumed"]
-    draw_memory({NAMES[p]: f.memory for p, f in systems.items()}, folder / "memory.png")
+    memory = {NAMES[p]: runs.results["full", "as assumed", p].memory for p in SYSTEMS}
+    draw_memory(memory, folder / "memory.png")
     curves: dict[str, Any] = {
         kind: [(size, latency) for size, latency in sizes.items() if latency is not None]
         for kind, sizes in _block_sizes(runs).items()

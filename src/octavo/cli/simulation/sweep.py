@@ -9,53 +9,45 @@ import typer
 from octavo.cli.benchmarks.options import parse_counts
 from octavo.cli.benchmarks.tables import print_grid
 from octavo.cli.flags import Settings, takes_flags
-from octavo.cli.planned_model import DeviceOption, MemoryOption
-from octavo.cli.simulation.machines import Wanted, WantedLoad, setup_of
+from octavo.cli.option_groups import takes_options
+from octavo.cli.simulation.loads import load_of
+from octavo.cli.simulation.machines import SETUP_FLAGS, STEP_FLAGS, setup_of
 from octavo.cli.simulation.options import (
-    AnswersOption,
-    CostsOption,
+    LoadOptions,
+    MachineOptions,
     ModelArgument,
     PriceOption,
     ProcessesOption,
-    SeedOption,
-    WorkloadOption,
 )
 from octavo.cli.simulation.text import ms, setup_state
 from octavo.cli.terminal import Output, OutputOption, note, print_json, progress_bar
-from octavo.errors import ConfigError
 
 if TYPE_CHECKING:
     from octavo.planning.sweep import SweepRow
 
 NOTHING_MEETS = 1
-SWEPT = ("--block-size", "--max-num-seqs", "--max-num-batched-tokens")
 
 
-@takes_flags(
-    "--revision", "--dtype", "--max-model-len", "--num-blocks-override",
-    "--kv-cache-memory-bytes", "--kv-cache-dtype",
-)  # fmt: skip
+@takes_flags(*SETUP_FLAGS)
+@takes_options(machine=MachineOptions, load=LoadOptions)
 def sweep(
     model: ModelArgument = "smollm2",
     *,
     block_size: Annotated[str, typer.Option(metavar="LIST", help="As in 8,16,32.")] = "16,32",
-    max_num_seqs: Annotated[str, typer.Option(metavar="LIST", help="As in 32,64,256.")] = "64,256",
     max_num_batched_tokens: Annotated[
         str, typer.Option(metavar="LIST", help="As in 512,2048.")
     ] = "512,2048",
+    max_num_seqs: Annotated[str, typer.Option(metavar="LIST", help="As in 32,64,256.")] = "64,256",
     target: Annotated[
         str,
         typer.Option(metavar="LIMITS", help="Of ttft, itl, e2e, normalized; mean, p50, p90, p99."),
     ] = "ttft_p99<2s,itl_p99<100ms",
     seconds: Annotated[
-        float, typer.Option(metavar="NUMBER", help="Length of each simulated load.")
-    ] = 300.0,
-    device: DeviceOption = "cpu",
-    memory: MemoryOption = None,
-    costs: CostsOption = None,
-    workload: WorkloadOption = "sharegpt",
-    n: AnswersOption = 1,
-    seed: SeedOption = 0,
+        float | None,
+        typer.Option(metavar="NUMBER", help="Length of each made-up load [default: 300]."),
+    ] = None,
+    machine: MachineOptions,
+    load: LoadOptions,
     price: PriceOption = None,
     processes: ProcessesOption = None,
     output: OutputOption = Output.TEXT,
@@ -63,24 +55,22 @@ def sweep(
 ) -> None:
     """Find the settings with the lowest cost that meet a target: for each the highest rate of requests is searched."""
     from octavo.machine import inspect_machine
-    from octavo.planning.capacity import Load
     from octavo.planning.sweep import Grid, run_sweep
     from octavo.planning.targets import parse_targets
 
-    if not seconds > 0:
-        raise ConfigError(f"--seconds must be above 0; given: {seconds}")
-    grid = Grid(*map(parse_counts, SWEPT, (block_size, max_num_seqs, max_num_batched_tokens)))
-    people = WantedLoad(workload, None, 1, seed, n).population()
+    counts = map(parse_counts, STEP_FLAGS, (block_size, max_num_batched_tokens, max_num_seqs))
+    setup = setup_of(model, machine, settings)
     with progress_bar() as progress:
         rows = run_sweep(
-            setup_of(Wanted(model, device, memory, costs, "paged"), settings),
-            grid, Load(people, seconds, seed), parse_targets(target),
+            setup, Grid(*counts), load_of(load, seconds, setup.max_model_len), parse_targets(target),
             num_processes=processes or inspect_machine().num_threads,
             progress=partial(progress, "simulating"),
         )  # fmt: skip
     command = _command(rows[0], model or "", settings) if rows and rows[0].tokens_per_s else None
     if output is Output.JSON:
-        print_json({"rows": [_row(row, price) for row in rows], "command": command, "seed": seed})
+        print_json(
+            {"rows": [_row(row, price) for row in rows], "command": command, "seed": load.seed}
+        )
     else:
         _print(rows, price, target, command)
     if command is None:

@@ -30,14 +30,19 @@ def model_routes(serving: Serving) -> APIRouter:
 
 
 def _card(model: ServedModel, name: str, created: int) -> dict[str, Any]:
+    return model_card(name, model.names[0], model.ready.max_model_len, created)
+
+
+def model_card(name: str, root: str, max_model_len: int | None, created: int) -> dict[str, Any]:
+    """One entry of the list. `root` is the name in answers; `max_model_len` is None while that is not known."""
     return {
         "id": name,
         "object": "model",
         "created": created,
         "owned_by": "octavo",
-        "root": model.names[0],
+        "root": root,
         "parent": None,
-        "max_model_len": model.ready.max_model_len,
+        "max_model_len": max_model_len,
         "permission": [_permission(name, created)],
     }
 
