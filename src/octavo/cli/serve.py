@@ -9,7 +9,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
@@ -32,6 +32,33 @@ MAX_TOKENS = 64
 """Of the answers to what the greeting suggests."""
 
 
+ModelFlag: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--model",
+        metavar="[NAME=]MODEL",
+        help="The same as the argument; repeat it with names to serve several models.",
+    ),
+]
+ModelConfigFlag: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="YAML or JSON with several models and their settings."),
+]
+ConfigFlag: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        is_eager=True,
+        callback=read_config,
+        help="YAML file of flags by their names, as in `max-num-seqs: 64`; the command line wins.",
+    ),
+]
+PrintConfigFlag: TypeAlias = Annotated[
+    bool, typer.Option("--print-config", help="Print all settings as such a file, and end.")
+]
+
+
 @refuses_sampling_flags
 @accepts_vllm_flags
 @takes_flags(Group.MODEL, Group.MEMORY, Group.SERVER)
@@ -39,32 +66,10 @@ def serve(
     context: typer.Context,
     model: Annotated[str | None, typer.Argument(metavar="MODEL", help=MODEL_HELP)] = None,
     *,
-    model_flag: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--model",
-            metavar="[NAME=]MODEL",
-            help="The same as the argument; repeat it with names to serve several models.",
-        ),
-    ] = None,
-    model_config: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="YAML or JSON with several models and their settings."),
-    ] = None,
-    _config: Annotated[
-        str | None,
-        typer.Option(
-            "--config",
-            metavar="FILE",
-            is_eager=True,
-            callback=read_config,
-            help="YAML file of flags by their names, as in `max-num-seqs: 64`; the command line wins.",
-        ),
-    ] = None,
-    print_config: Annotated[
-        bool,
-        typer.Option("--print-config", help="Print all settings as such a file, and end."),
-    ] = False,
+    model_flag: ModelFlag = None,
+    model_config: ModelConfigFlag = None,
+    _config: ConfigFlag = None,
+    print_config: PrintConfigFlag = False,
     settings: Settings,
 ) -> None:
     """Serve a model on 127.0.0.1:8000, or where --host and --port say. SIGTERM and Ctrl-C let requests finish."""
