@@ -78,8 +78,9 @@ def test_hub_stops_and_errors(hub: InferenceClient) -> None:
 def test_hub_chat_and_info(hub: InferenceClient, scripted: RunningServer) -> None:
     answer = hub.chat_completion([{"role": "user", "content": PROMPT}], max_tokens=40)
     assert answer.choices[0].message.content == ANSWER
-    assert hub.get_endpoint_info(model=scripted.url)["model_id"] == "tiny"
-    assert hub.health_check(model=scripted.url)
+    endpoint = InferenceClient(model=scripted.url, provider="hf-inference", timeout=60)
+    assert endpoint.get_endpoint_info()["model_id"] == "tiny"
+    assert endpoint.health_check()
 
 
 _SCRIPT = """
