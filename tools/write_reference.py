@@ -20,6 +20,7 @@ from octavo.core import sampling_params, vllm_options
 from octavo.engine.client import EngineClient
 from octavo.models.encoder import ARCHITECTURES as ENCODERS
 from octavo.offline import arguments
+from octavo.server import json_shape
 from octavo.server.anthropic.requests import (
     COUNT_FIELDS,
     MESSAGES_FIELDS,
@@ -28,6 +29,8 @@ from octavo.server.anthropic.requests import (
 )
 from octavo.server.app import build_app
 from octavo.server.json_body import BodyMemory
+from octavo.server.kserve.parameters import PARAMETER_FIELDS
+from octavo.server.kserve.parameters import GenerateParameters as TritonParameters
 from octavo.server.models.metrics import ModelsExposition
 from octavo.server.models.registry import ModelRegistry
 from octavo.server.models.routes import model_routes, server_routes
@@ -44,9 +47,11 @@ from octavo.server.openai.requests import (
     TokenizeCompletionRequest,
 )
 from octavo.server.openai.responses.request import RESPONSES_FIELDS, ResponsesRequest
+from octavo.server.tgi.requests import GenerateParameters as TgiParameters
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
-MEASURING = ("octavo bench", "octavo eval", "octavo plan", "octavo simulate")
+MEASURING = ("octavo bench", "octavo eval")
+PLANNING = ("octavo plan", "octavo simulate")
 """How the commands begin that have a page of their own."""
 REQUESTS: tuple[tuple[str, type[RequestBody], KnownFields], ...] = (
     ("/v1/completions", CompletionRequest, COMPLETION_FIELDS),
@@ -58,6 +63,8 @@ REQUESTS: tuple[tuple[str, type[RequestBody], KnownFields], ...] = (
     ("/tokenize with a prompt", TokenizeCompletionRequest, TOKENIZE_FIELDS),
     ("/tokenize with messages", TokenizeChatRequest, TOKENIZE_FIELDS),
     ("/detokenize", DetokenizeRequest, TOKENIZE_FIELDS),
+    ("/generate, its parameters", TgiParameters, TgiParameters.known),
+    ("/v2/models/{name}/generate, its parameters", TritonParameters, PARAMETER_FIELDS),
 )
 NOTE = "<!-- Written by `make docs` from the code. -->\n"
 
@@ -66,7 +73,8 @@ def main() -> None:
     """Write the pages; with --check only compare."""
     pages = {
         "cli.md": cli_page(),
-        "cli-measuring.md": measuring_page(),
+        "cli-measuring.md": more_commands_page("measuring", MEASURING),
+        "cli-planning.md": more_commands_page("planning", PLANNING),
         "vllm-flags.md": vllm_flags_page(),
         "http.md": http_page(),
         "metrics.md": metrics_page(),
@@ -93,21 +101,23 @@ def cli_page() -> str:
         NOTE,
         "Integers take a suffix: 1k is 1000, 1K is 1024. What goes wrong is one line on stderr and exit code 2. "
         "With `--output json` stdout holds one JSON object and nothing else. "
-        "[Measuring and planning](cli-measuring.md) is a page of its own.\n",
+        "[Measuring](cli-measuring.md) and [planning](cli-planning.md) have pages of their own.\n",
     ]
     commands = _commands("octavo", typer.main.get_command(app))
-    return "\n".join([*parts, *_described(c for c in commands if not c[0].startswith(MEASURING))])
+    return "\n".join(
+        [*parts, *_described(c for c in commands if not c[0].startswith(MEASURING + PLANNING))]
+    )
 
 
-def measuring_page() -> str:
-    """The commands that measure, plan and simulate."""
+def more_commands_page(title: str, prefixes: tuple[str, ...]) -> str:
+    """The commands that begin so."""
     parts = [
-        "# The command line: measuring and planning\n",
+        f"# The command line: {title}\n",
         NOTE,
         "[The other commands](cli.md), and what all have in common.\n",
     ]
     commands = _commands("octavo", typer.main.get_command(app))
-    return "\n".join([*parts, *_described(c for c in commands if c[0].startswith(MEASURING))])
+    return "\n".join([*parts, *_described(c for c in commands if c[0].startswith(prefixes))])
 
 
 def _described(commands: Iterable[tuple[str, Any]]) -> Iterator[str]:
@@ -179,7 +189,12 @@ def http_page() -> str:
         "What a single request may ask for; more is refused with 400. The size of the body, the number of prompts and "
         "`logprobs` of a token have limits that flags set: see [the command line](cli.md).\n",
         _table(
-            ["at most", "of what"], [[f"{value:,}", text] for value, text in _constants(limits)]
+            ["at most", "of what"],
+            [
+                [f"{value:,}", text]
+                for module in (limits, json_shape)
+                for value, text in _constants(module)
+            ],
         ),
     ]
     for title, model, known in REQUESTS:
@@ -227,7 +242,7 @@ def metrics_page() -> str:
         [
             "# Metrics\n",
             NOTE,
-            "`GET /metrics`, for Prometheus. Names with `vllm:` are vLLM's. Units are seconds, tokens, blocks, slots (places "
+            "`GET /metrics`, for Prometheus. Names with `vllm:` are vLLM's, those with `tgi_` Text Generation Inference's, those with `nv_` Triton's. Units are seconds, tokens, blocks, slots (places "
             "of one token), bytes, and shares from 0 to 1. Counters end in `_total` in the text format.\n",
             _table(["name", "kind", "meaning"], rows),
             "## Several models\n",

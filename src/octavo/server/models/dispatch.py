@@ -15,14 +15,16 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from octavo.errors import OctavoError
 from octavo.server.disconnect import run_while_connected
-from octavo.server.http_errors import error_response
+from octavo.server.http_errors import error_response, error_shape_of
 from octavo.server.json_body import BodyMemory, read_body
 from octavo.server.models.registry import Candidate, ModelRegistry
 from octavo.server.models.request_size import named_model, prompt_chars
+from octavo.server.paths import route_path
 
 MODEL_HEADER = "x-octavo-model"
 REASON_HEADER = "x-octavo-model-choice"
-UNAVAILABLE = 503
+UNAVAILABLE = frozenset((429, 503))
+"""Statuses of a model that cannot answer now: its queue is full, or it has no engine."""
 _OWN_PATHS = frozenset(("/", "/health", "/ping", "/version", "/load", "/metrics"))
 _OWN_PREFIX = "/v1/models"
 _MODEL_PATH = "/v2/models/"
@@ -45,8 +47,7 @@ class Dispatcher:
         self._bodies = bodies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        path = scope.get("path", "")
-        if scope["type"] != "http" or path in _OWN_PATHS or path.startswith(_OWN_PREFIX):
+        if scope["type"] != "http" or _is_own(scope):
             await self._app(scope, receive, send)
             return
         try:
@@ -54,7 +55,7 @@ class Dispatcher:
         except ClientDisconnect:
             return  # nobody is left to be told
         except OctavoError as error:
-            await error_response(error)(scope, receive, send)
+            await error_response(error, error_shape_of(scope))(scope, receive, send)
 
     async def _dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
         with contextlib.ExitStack() as held:
@@ -90,9 +91,17 @@ class Dispatcher:
         return not answer.is_refused
 
 
+def _is_own(scope: Scope) -> bool:
+    """Whether a request is about the server or its models. TGI's `POST /` is for a model."""
+    path = route_path(scope)
+    if path == "/" and scope["method"] == "POST":
+        return False
+    return path in _OWN_PATHS or path.startswith(_OWN_PREFIX)
+
+
 def _named(scope: Scope, body: bytes) -> tuple[str | None, int]:
     """The model that a request names, and the characters of its prompt."""
-    path: str = scope["path"]
+    path = route_path(scope)
     num_chars = prompt_chars(body) if body else 0
     if path.startswith(_MODEL_PATH):
         return path.removeprefix(_MODEL_PATH).partition("/")[0] or None, num_chars
@@ -145,7 +154,7 @@ class _Answer:
     async def send(self, message: Message) -> None:
         """Pass a part of the answer on, or keep it back."""
         if message["type"] == "http.response.start":
-            self.is_refused = message["status"] == UNAVAILABLE and not self._is_last
+            self.is_refused = message["status"] in UNAVAILABLE and not self._is_last
             if not self.is_refused:
                 MutableHeaders(scope=message).update(self._headers)
                 self._asked.release()
