@@ -33,7 +33,7 @@ serve: $(STAMPS)/octavo ## Fetch the default model and serve it on 127.0.0.1:800
 test: $(STAMPS)/test models test-kernels-sanitized test-kernels-arm ## Run the test suite in its short form
 	$(BIN)/python -m pytest -m "not long" $(PYTEST_FLAGS)
 
-test-long: $(STAMPS)/test models test-kernels-sanitized test-kernels-arm test-install ## Run everything, with full counts
+test-long: $(STAMPS)/test models test-kernels-sanitized test-kernels-arm test-kernels-arm-sanitized test-install ## Run everything, with full counts
 	$(BIN)/python -m pytest $(PYTEST_FLAGS)
 
 test-kernels-sanitized: $(STAMPS)/test ## Build the kernels' C++ tests with sanitizers and run them
@@ -43,15 +43,24 @@ test-kernels-sanitized: $(STAMPS)/test ## Build the kernels' C++ tests with sani
 	$(BIN)/ctest --test-dir build/sanitize --output-on-failure --no-tests=error
 
 test-kernels-arm: $(STAMPS)/test ## Build the kernels' C++ tests for AArch64 and run them in an emulator, where both are installed
-	@if ! command -v aarch64-linux-gnu-g++ > /dev/null || ! command -v qemu-aarch64 > /dev/null; then \
-		echo "test-kernels-arm: left out, the NEON kernels are not tested: it needs aarch64-linux-gnu-g++ and qemu-aarch64."; \
-		echo "On Debian or Ubuntu: apt-get install -y g++-aarch64-linux-gnu qemu-user"; \
-	else \
-		$(BIN)/cmake -S . -B build/aarch64 -G Ninja -DCMAKE_MAKE_PROGRAM="$(CURDIR)/$(BIN)/ninja" \
-			-DCMAKE_TOOLCHAIN_FILE=cmake/aarch64-linux-gnu.cmake -DOCTAVO_BUILD_TESTS=ON; \
-		$(BIN)/cmake --build build/aarch64; \
-		$(BIN)/ctest --test-dir build/aarch64 --output-on-failure --no-tests=error --parallel 3; \
-	fi
+	@$(call test_on_arm,build/aarch64,)
+
+# Leaks are looked for on x86-64 only: that needs ptrace, which the emulator lacks.
+test-kernels-arm-sanitized: $(STAMPS)/test ## The same with sanitizers
+	@export ASAN_OPTIONS=detect_leaks=0; \
+	$(call test_on_arm,build/aarch64-sanitize,-DCMAKE_BUILD_TYPE=RelWithDebInfo -DOCTAVO_SANITIZE=ON)
+
+define test_on_arm
+if ! command -v aarch64-linux-gnu-g++ > /dev/null || ! command -v qemu-aarch64 > /dev/null; then \
+	echo "$@: left out, the NEON kernels are not tested: it needs aarch64-linux-gnu-g++ and qemu-aarch64."; \
+	echo "On Debian or Ubuntu: apt-get install -y g++-aarch64-linux-gnu qemu-user"; \
+else \
+	$(BIN)/cmake -S . -B $(1) -G Ninja -DCMAKE_MAKE_PROGRAM="$(CURDIR)/$(BIN)/ninja" \
+		-DCMAKE_TOOLCHAIN_FILE=cmake/aarch64-linux-gnu.cmake -DOCTAVO_BUILD_TESTS=ON $(2); \
+	$(BIN)/cmake --build $(1); \
+	$(BIN)/ctest --test-dir $(1) --output-on-failure --no-tests=error --parallel 3; \
+fi
+endef
 
 check: $(STAMPS)/check $(STAMPS)/test ## Formatters, linters, types and import rules
 	$(BIN)/ruff format --check $(PYTHON_FILES)
