@@ -20,6 +20,7 @@ from octavo.core import sampling_params, vllm_options
 from octavo.engine.client import EngineClient
 from octavo.models.encoder import ARCHITECTURES as ENCODERS
 from octavo.offline import arguments
+from octavo.server import json_shape
 from octavo.server.anthropic.requests import (
     COUNT_FIELDS,
     MESSAGES_FIELDS,
@@ -28,6 +29,8 @@ from octavo.server.anthropic.requests import (
 )
 from octavo.server.app import build_app
 from octavo.server.json_body import BodyMemory
+from octavo.server.kserve.parameters import PARAMETER_FIELDS
+from octavo.server.kserve.parameters import GenerateParameters as TritonParameters
 from octavo.server.models.metrics import ModelsExposition
 from octavo.server.models.registry import ModelRegistry
 from octavo.server.models.routes import model_routes, server_routes
@@ -44,6 +47,7 @@ from octavo.server.openai.requests import (
     TokenizeCompletionRequest,
 )
 from octavo.server.openai.responses.request import RESPONSES_FIELDS, ResponsesRequest
+from octavo.server.tgi.requests import GenerateParameters as TgiParameters
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
 MEASURING = ("octavo bench", "octavo eval", "octavo plan", "octavo simulate")
@@ -58,6 +62,8 @@ REQUESTS: tuple[tuple[str, type[RequestBody], KnownFields], ...] = (
     ("/tokenize with a prompt", TokenizeCompletionRequest, TOKENIZE_FIELDS),
     ("/tokenize with messages", TokenizeChatRequest, TOKENIZE_FIELDS),
     ("/detokenize", DetokenizeRequest, TOKENIZE_FIELDS),
+    ("/generate, its parameters", TgiParameters, TgiParameters.known),
+    ("/v2/models/{name}/generate, its parameters", TritonParameters, PARAMETER_FIELDS),
 )
 NOTE = "<!-- Written by `make docs` from the code. -->\n"
 
@@ -179,7 +185,12 @@ def http_page() -> str:
         "What a single request may ask for; more is refused with 400. The size of the body, the number of prompts and "
         "`logprobs` of a token have limits that flags set: see [the command line](cli.md).\n",
         _table(
-            ["at most", "of what"], [[f"{value:,}", text] for value, text in _constants(limits)]
+            ["at most", "of what"],
+            [
+                [f"{value:,}", text]
+                for module in (limits, json_shape)
+                for value, text in _constants(module)
+            ],
         ),
     ]
     for title, model, known in REQUESTS:
@@ -227,7 +238,7 @@ def metrics_page() -> str:
         [
             "# Metrics\n",
             NOTE,
-            "`GET /metrics`, for Prometheus. Names with `vllm:` are vLLM's. Units are seconds, tokens, blocks, slots (places "
+            "`GET /metrics`, for Prometheus. Names with `vllm:` are vLLM's, those with `tgi_` Text Generation Inference's, those with `nv_` Triton's. Units are seconds, tokens, blocks, slots (places "
             "of one token), bytes, and shares from 0 to 1. Counters end in `_total` in the text format.\n",
             _table(["name", "kind", "meaning"], rows),
             "## Several models\n",

@@ -243,7 +243,29 @@ class ServerConfig:
     max_prompts_per_request: int = 1024
     """Longest list of prompts in one request."""
     allowed_origins: tuple[str, ...] = ()
-    """Origins that browsers may call from (CORS)."""
+    """Origins that browsers may call from (CORS); empty: none, `*`: all."""
+    allowed_methods: tuple[str, ...] = ("*",)
+    """Methods that browsers may use from there."""
+    allowed_headers: tuple[str, ...] = ("*",)
+    """Headers that browsers may send from there."""
+    allow_credentials: bool = False
+    """Let browsers send cookies and the like from there."""
+    api_keys: tuple[str, ...] = field(default=(), repr=False)
+    """Where any are set, every route but /health asks for one of them."""
+    api_key_file: str | None = None
+    """More keys, one a line."""
+    ssl_certfile: str | None = None
+    """PEM file with the server's certificate and those that it is signed by; the server then speaks HTTPS."""
+    ssl_keyfile: str | None = None
+    """PEM file with its private key; None: it is in `ssl_certfile`."""
+    ssl_ca_certs: str | None = None
+    """PEM file with the authorities that certificates of clients must come from."""
+    ssl_cert_reqs: int = 0
+    """Whether clients show a certificate: 0 no, 1 if they have one, 2 always."""
+    root_path: str = ""
+    """What a proxy puts in front of all paths."""
+    disable_docs: bool = False
+    """No /docs, /redoc and /openapi.json."""
     request_timeout_s: float | None = None
     """Longest time from the arrival of a request to its last token; requests may ask for less. None: no limit."""
     fair_share_by: FairShareBy = FairShareBy.API_KEY
@@ -268,6 +290,23 @@ class ServerConfig:
             _one_of("tool_call_parser", self.tool_call_parser, TOOL_CALL_PARSERS)
         if self.reasoning_parser is not None:
             _one_of("reasoning_parser", self.reasoning_parser, REASONING_PARSERS)
+        if self.ssl_certfile is None:
+            for name in ("ssl_keyfile", "ssl_ca_certs", "ssl_cert_reqs"):
+                if getattr(self, name):
+                    raise ConfigError(f"{name} needs ssl_certfile")
+        _one_of("ssl_cert_reqs", self.ssl_cert_reqs, (0, 1, 2))
+        if self.ssl_cert_reqs and self.ssl_ca_certs is None:
+            raise ConfigError("ssl_cert_reqs needs ssl_ca_certs: whose certificates are good")
+        if self.ssl_ca_certs is not None and not self.ssl_cert_reqs:
+            raise ConfigError("ssl_ca_certs needs ssl_cert_reqs 1 or 2: no client would be asked")
+        if self.root_path and (not self.root_path.startswith("/") or self.root_path.endswith("/")):
+            raise ConfigError(
+                f"root_path must begin with / and not end with it; given: {self.root_path}"
+            )
+        if self.allow_credentials and "*" in self.allowed_origins:
+            raise ConfigError(
+                "allow_credentials needs allowed_origins that are named: with * every page on the web could act for a user"
+            )
         _at_least("max_body_bytes", self.max_body_bytes, 1)
         _at_least("max_prompts_per_request", self.max_prompts_per_request, 1)
         _at_least("api_server_count", self.api_server_count, 1)

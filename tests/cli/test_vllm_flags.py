@@ -62,9 +62,9 @@ def test_they_are_not_in_the_help_and_do_not_clash() -> None:
 
 
 def test_serve_refuses_before_it_does_anything() -> None:
-    result = octavo("serve", "--api-key", "secret")
+    result = octavo("serve", "--hf-token", "secret")
     assert result.returncode == 2
     assert result.stdout == ""
-    assert result.stderr.startswith("octavo: --api-key is a flag of vLLM")
+    assert result.stderr.startswith("octavo: --hf-token is a flag of vLLM")
     assert len(result.stderr.splitlines()) == 1
     assert "secret" not in result.stderr

@@ -33,7 +33,7 @@ if __name__ == "__main__":
             start.engine,
             start.server,
             engine_module=start.engine_module,
-            on_ready=lambda url, ready: logging.info("ready at %s: %s", url, ready.model),
+            on_ready=lambda url, ready, _: logging.info("ready at %s: %s", url, ready.model),
         )
     except OctavoError as error:  # as the command line does
         sys.stderr.write(f"octavo: {error}\n")

@@ -1,6 +1,7 @@
 """Chats to prompts: as Hugging Face renders them, and nothing lost without a word (R43, R55)."""
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -459,3 +460,32 @@ def test_equals_transformers(
     except TemplateError as refused:
         left_out = "leaves out" in str(refused)
         assert left_out or isinstance(expected, Exception), refused
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+        "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(60) }}",
+        "{% for a in range(99999)|map('string') %}{% for b in range(99999)|map('string') %}{% endfor %}{% endfor %}",
+    ],
+)
+def test_a_template_may_not_run_for_ever(source: str) -> None:
+    template = ChatTemplate(source, bos_token=None, eos_token=None)
+    began = time.process_time()
+    with pytest.raises(TemplateError, match="loops and calls exceed"):
+        template.render([{"role": "user", "content": "x"}])
+    assert time.process_time() - began < 20
+
+
+def test_counting_changes_nothing_about_loops() -> None:
+    source = (
+        "{% for m in messages %}{{ loop.index }}{{ loop.last }}{{ m.content }}{% else %}none{% endfor %}"
+        "{% for k, v in messages[0].items() %}{{ k }}={{ v }};{% endfor %}"
+        "{% for m in messages|selectattr('role') %}{{ loop.length }}{{ loop.revindex }}{% endfor %}"
+        "{% for x in [] %}{% else %}empty{% endfor %}{% for x in missing %}{% endfor %}"
+    )
+    template = ChatTemplate(source, bos_token=None, eos_token=None)
+    assert (
+        template.render([{"role": "user", "content": "x"}]) == "1Truexrole=user;content=x;11empty"
+    )

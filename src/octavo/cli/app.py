@@ -14,6 +14,7 @@ from octavo.cli.pull import pull
 from octavo.cli.run_batch import run_batch
 from octavo.cli.serve import serve
 from octavo.cli.simulate import simulate_app
+from octavo.cli.vllm_arguments import VllmCommand
 
 app = typer.Typer(
     name="octavo",
@@ -25,7 +26,7 @@ app = typer.Typer(
     context_settings={"token_normalize_func": lambda name: name.replace("_", "-")},
     rich_markup_mode=None,  # whole option names, ready to copy, whatever the terminal's width
 )
-app.command()(serve)
+app.command(cls=VllmCommand)(serve)
 app.command()(generate)
 app.command()(chat)
 app.command("run-batch")(run_batch)

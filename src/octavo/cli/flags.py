@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from octavo.cli.numbers import parse_count, parse_gib, parse_length
+from octavo.cli.vllm_arguments import texts
 from octavo.config import (
     BLOCK_SIZES,
     DTYPES,
@@ -185,7 +186,30 @@ FLAGS: tuple[Flag, ...] = (
     Flag("--max-prompts-per-request", "server.max_prompts_per_request", Group.SERVER, Reads.COUNT,
          "Longest list of prompts in one request."),
     Flag("--allowed-origins", "server.allowed_origins", Group.SERVER, Reads.TEXTS,
-         "Origin that browsers may call from (CORS); repeat it for more."),
+         "Origin that browsers may call from (CORS), or *; repeat it for more [default: none]."),
+    Flag("--allowed-methods", "server.allowed_methods", Group.SERVER, Reads.TEXTS,
+         "Method that they may use; repeat it for more."),
+    Flag("--allowed-headers", "server.allowed_headers", Group.SERVER, Reads.TEXTS,
+         "Header that they may send; repeat it for more."),
+    Flag("--allow-credentials", "server.allow_credentials", Group.SERVER, Reads.SWITCH,
+         "Let browsers send cookies from these origins."),
+    Flag("--api-key", "server.api_keys", Group.SERVER, Reads.TEXTS,
+         "Key that every request but those to /health must bring; repeat it for more. Other users of the machine can "
+         "see it: better use --api-key-file."),
+    Flag("--api-key-file", "server.api_key_file", Group.SERVER, Reads.TEXT,
+         "File with such keys, one a line."),
+    Flag("--ssl-certfile", "server.ssl_certfile", Group.SERVER, Reads.TEXT,
+         "PEM file with the server's certificate: HTTPS instead of HTTP."),
+    Flag("--ssl-keyfile", "server.ssl_keyfile", Group.SERVER, Reads.TEXT,
+         "PEM file with its private key [default: it is in the other]."),
+    Flag("--ssl-ca-certs", "server.ssl_ca_certs", Group.SERVER, Reads.TEXT,
+         "PEM file with the authorities of clients' certificates."),
+    Flag("--ssl-cert-reqs", "server.ssl_cert_reqs", Group.SERVER, Reads.INTEGER,
+         "Whether clients show a certificate: 0 no, 1 if they have one, 2 always."),
+    Flag("--root-path", "server.root_path", Group.SERVER, Reads.TEXT,
+         "What a proxy puts in front of all paths, as in /llm."),
+    Flag("--disable-fastapi-docs", "server.disable_docs", Group.SERVER, Reads.SWITCH,
+         "No /docs, /redoc and /openapi.json."),
     Flag("--request-timeout", "server.request_timeout_s", Group.SERVER, Reads.REAL,
          "Seconds from a request's arrival to its last token; requests may ask for less [default: no limit]."),
     Flag("--fair-share-by", "server.fair_share_by", Group.SERVER, Reads.TEXT,
@@ -320,7 +344,7 @@ def takes_flags(*wanted: Group | str) -> Callable[[Callable[..., None]], Callabl
                 value = arguments.pop(flag.variable)
                 # typer hands lists over; settings hold tuples.
                 values.setdefault(section, {})[name] = (
-                    tuple(value or ()) if flag.reads is Reads.TEXTS else value
+                    texts(value) if flag.reads is Reads.TEXTS else value
                 )
             command(**arguments, settings=Settings(values))
 

@@ -1,6 +1,5 @@
 """`octavo serve`: the OpenAI API over HTTP."""
 
-import http.client
 import json
 import logging
 import os
@@ -10,47 +9,67 @@ import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
+from octavo.cli.config_file import config_text, read_config
 from octavo.cli.flags import Group, Settings, takes_flags
 from octavo.cli.memory_text import counted, memory_lines, size
 from octavo.cli.pull import MODEL_HELP, with_fetched_model
 from octavo.cli.request_flags import refuses_sampling_flags
 from octavo.cli.vllm_flags import accepts_vllm_flags
-from octavo.config import DEFAULT_MODEL
-from octavo.errors import ConfigError
+from octavo.config import DEFAULT_MODEL, ServerConfig
+from octavo.errors import ConfigError, TemplateError
 from octavo.evaluation.processes import descendants, process_use
 
 if TYPE_CHECKING:
     from octavo.engine.messages import Ready
     from octavo.server.models.settings import ModelSettings
+    from octavo.text.assets import TextAssets
 
-ASK_TIMEOUT_S = 10.0
 MAX_TOKENS = 64
 """Of the answers to what the greeting suggests."""
+
+
+ModelFlag: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--model",
+        metavar="[NAME=]MODEL",
+        help="The same as the argument; repeat it with names to serve several models.",
+    ),
+]
+ModelConfigFlag: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="YAML or JSON with several models and their settings."),
+]
+ConfigFlag: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        is_eager=True,
+        callback=read_config,
+        help="YAML file of flags by their names, as in `max-num-seqs: 64`; the command line wins.",
+    ),
+]
+PrintConfigFlag: TypeAlias = Annotated[
+    bool, typer.Option("--print-config", help="Print all settings as such a file, and end.")
+]
 
 
 @refuses_sampling_flags
 @accepts_vllm_flags
 @takes_flags(Group.MODEL, Group.MEMORY, Group.SERVER)
 def serve(
+    context: typer.Context,
     model: Annotated[str | None, typer.Argument(metavar="MODEL", help=MODEL_HELP)] = None,
     *,
-    model_flag: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--model",
-            metavar="[NAME=]MODEL",
-            help="The same as the argument; repeat it with names to serve several models.",
-        ),
-    ] = None,
-    model_config: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="YAML or JSON with several models and their settings."),
-    ] = None,
+    model_flag: ModelFlag = None,
+    model_config: ModelConfigFlag = None,
+    _config: ConfigFlag = None,
+    print_config: PrintConfigFlag = False,
     settings: Settings,
 ) -> None:
     """Serve a model on 127.0.0.1:8000, or where --host and --port say. SIGTERM and Ctrl-C let requests finish."""
@@ -59,27 +78,55 @@ def serve(
 
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", force=True)
     logging.getLogger("octavo").setLevel(logging.INFO)
-    several = _several(model, model_flag or [], model_config, settings)
+    server = with_api_key_of_vllm(settings.server())
+    several = _several(context, model, model_flag or [], model_config, settings)
     if several is not None:
+        if print_config:
+            raise ConfigError(
+                "--print-config shows a server of one model; several stand in --model-config"
+            )
         from octavo.cli.serve_models import serve_several
 
-        raise typer.Exit(serve_several(several, settings.server()))
-    name = _choose(model, model_flag or [])
-    engine, server = settings.engine(name), settings.server()
+        raise typer.Exit(serve_several(several, server))
+    name = _choose(context, model, model_flag or [])
+    engine = settings.engine(name)
+    if print_config:
+        typer.echo(config_text(context, name), nl=False)
+        raise typer.Exit
     engine = with_fetched_model(engine)
     server = replace(server, served_model_names=server.served_model_names or (name,))
     exit_code = serve_http(
         engine,
         server,
-        on_ready=lambda url, ready: _announce(url, ready, server.served_model_names[0]),
+        on_ready=lambda url, ready, assets: _announce(url, ready, assets, server),
     )
     raise typer.Exit(exit_code)
 
 
+def with_api_key_of_vllm(server: ServerConfig) -> ServerConfig:
+    """With the key of vLLM's environment variable, if no flag gives one: whoever set it counts on a closed server."""
+    key = os.environ.get("VLLM_API_KEY")
+    if not key or server.api_keys or server.api_key_file is not None:
+        return server
+    return replace(server, api_keys=(key,))
+
+
+def _is_of_file(context: typer.Context) -> bool:
+    """Whether a file names the model: what stands on the command line wins."""
+    source = context.get_parameter_source("model_flag")
+    return source is not None and source.name == "DEFAULT_MAP"
+
+
 def _several(
-    argument: str | None, flags: Sequence[str], path: Path | None, settings: Settings
+    context: typer.Context,
+    argument: str | None,
+    flags: Sequence[str],
+    path: Path | None,
+    settings: Settings,
 ) -> "list[ModelSettings] | None":
     """The models of a server of several; None: there is one, as ever."""
+    if argument is not None and _is_of_file(context):
+        flags = []
     if path is None and len(flags) < 2 and not any("=" in flag for flag in flags):
         return None
     from octavo.cli.model_config import named_models, read_model_config
@@ -96,34 +143,38 @@ def _several(
     return several
 
 
-def _choose(argument: str | None, flags: Sequence[str]) -> str:
+def _choose(context: typer.Context, argument: str | None, flags: Sequence[str]) -> str:
     flag = next(iter(flags), None)
+    if _is_of_file(context):
+        return argument or flag or DEFAULT_MODEL
     if argument is not None and flag is not None and argument != flag:
         raise ConfigError(f"two models are given: {argument} and --model {flag}")
     return argument or flag or DEFAULT_MODEL
 
 
-def _announce(url: str, ready: "Ready", name: str) -> None:
-    """Say what is served and how to ask it, from a thread: the server answers some of its questions."""
-    threading.Thread(target=lambda: typer.echo(_greeting(url, ready, name))).start()
+def _announce(url: str, ready: "Ready", assets: "TextAssets", server: ServerConfig) -> None:
+    """Say what is served and how to ask it, from a thread: the first clients do not wait for it."""
+    threading.Thread(target=lambda: typer.echo(_greeting(url, ready, assets, server))).start()
 
 
-def _greeting(url: str, ready: "Ready", name: str) -> str:
+def _greeting(url: str, ready: "Ready", assets: "TextAssets", server: ServerConfig) -> str:
     """What is served, and two ways to ask it, ready to paste."""
+    name = server.served_model_names[0]
     if ready.is_encoder:
         return "\n".join((*what_is_served(url, ready, name), "", *ways_to_embed(url, name)))
-    is_chat = True
     ask: dict[str, Any] = {"messages": [{"role": "user", "content": "Hello!"}]}
-    num_tokens = count_tokens(url, ask)
+    num_tokens = num_chat_tokens(assets, ask["messages"])
+    is_chat = num_tokens is not None
     if num_tokens is None:
-        is_chat = False
         ask = {"prompt": "Once upon a time"}
-        num_tokens = count_tokens(url, ask) or 0
+        num_tokens = len(assets.tokenizer.encode(ask["prompt"]))
     room = max(1, ready.max_model_len - num_tokens)
     served = what_is_served(url, ready, name)
     in_use = memory_in_use()
     if in_use is not None:
         served.append(f"  {size(in_use)} in use now by all processes")
+    if server.api_keys:
+        return "\n".join([*served, "  every route but /health asks for an API key"])
     lines = (*served, "", *ways_to_ask(url, name, ask, is_chat, room))
     return "\n".join(lines)
 
@@ -178,21 +229,15 @@ def ways_to_embed(url: str, name: str) -> list[str]:
     ]
 
 
-def count_tokens(url: str, prompt: dict[str, Any]) -> int | None:
-    """Tokens of a prompt or conversation, from /tokenize; None if the model cannot take it: it has no chat template."""
-    address = urlsplit(url)
-    connection = http.client.HTTPConnection(
-        address.hostname or "", address.port, timeout=ASK_TIMEOUT_S
-    )
+def num_chat_tokens(assets: "TextAssets", messages: list[dict[str, Any]]) -> int | None:
+    """Tokens of a conversation; None if the model cannot take it: it has no chat template, or one that refuses it."""
+    if assets.chat_template is None:
+        return None
     try:
-        headers = {"Content-Type": "application/json"}
-        connection.request("POST", "/tokenize", json.dumps(prompt), headers)
-        response = connection.getresponse()
-        if response.status != http.client.OK:
-            return None
-        return int(json.load(response)["count"])
-    finally:
-        connection.close()
+        text = assets.chat_template.render(messages)
+    except TemplateError:
+        return None
+    return len(assets.tokenizer.encode(text, add_special_tokens=False))
 
 
 def memory_in_use() -> int | None:

@@ -1,7 +1,8 @@
 """The ASGI application, put together. It has no globals: two applications in one process do not meet."""
 
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any
 
 from fastapi import APIRouter, FastAPI
 from pydantic import BaseModel
@@ -11,8 +12,16 @@ from octavo.config import SchedulingPolicy, ServerConfig
 from octavo.engine.client import EngineClient
 from octavo.server.anthropic.messages import messages_routes
 from octavo.server.anthropic.requests import CountTokensRequest, MessagesRequest
+from octavo.server.api_keys import ApiKeys
 from octavo.server.health import health_routes, octavo_version
-from octavo.server.http_errors import install_error_handlers
+from octavo.server.http_errors import ErrorShape, install_error_handlers
+from octavo.server.kserve.errors import KSERVE_ERRORS
+from octavo.server.kserve.generate import triton_generate_routes
+from octavo.server.kserve.infer import infer_routes
+from octavo.server.kserve.metadata import model_metadata_routes, server_metadata_routes
+from octavo.server.kserve.repository import repository_routes
+from octavo.server.kserve.requests import InferRequest, TritonGenerateRequest
+from octavo.server.kserve.statistics import statistics_routes
 from octavo.server.openai.chat import chat_routes
 from octavo.server.openai.completions import completion_routes
 from octavo.server.openai.embeddings.request import EmbeddingsRequest
@@ -31,9 +40,15 @@ from octavo.server.openai.requests import (
 from octavo.server.openai.responses.request import ResponsesRequest
 from octavo.server.openai.responses.routes import responses_routes
 from octavo.server.openapi import describe
+from octavo.server.paths import ErrorShapes, RootPath
 from octavo.server.prefixes import prefix_routes
 from octavo.server.request_ids import HEADER, RequestIds
 from octavo.server.serving import Serving
+from octavo.server.tgi.errors import TGI_ERRORS
+from octavo.server.tgi.generate import generate_routes
+from octavo.server.tgi.info import info_routes
+from octavo.server.tgi.requests import GenerateRequest
+from octavo.server.tgi.tokens import chat_tokenize_routes
 from octavo.server.tokenize import tokenize_routes
 from octavo.text.assets import TextAssets
 
@@ -47,6 +62,15 @@ _ROUTES: tuple[Callable[[Serving], APIRouter], ...] = (
     embeddings_routes,
     tokenize_routes,
     prefix_routes,
+    generate_routes,
+    chat_tokenize_routes,
+    info_routes,
+    statistics_routes,
+    server_metadata_routes,
+    model_metadata_routes,
+    infer_routes,
+    triton_generate_routes,
+    repository_routes,
 )
 _BODIES: tuple[type[BaseModel], ...] = (
     CompletionRequest,
@@ -60,7 +84,15 @@ _BODIES: tuple[type[BaseModel], ...] = (
     EmbeddingsRequest,
     MessagesRequest,
     CountTokensRequest,
+    GenerateRequest,
+    InferRequest,
+    TritonGenerateRequest,
 )
+_ERROR_SHAPES: Mapping[str, ErrorShape] = {
+    **dict.fromkeys(("generate", "generate_stream", "info", "chat_tokenize"), TGI_ERRORS),
+    "v2": KSERVE_ERRORS,
+}
+"""By the first part of the path; else OpenAI's."""
 
 
 def build_app(
@@ -82,8 +114,11 @@ def build_app(
         yield
         serving.close()
 
+    docs: dict[str, Any] = (
+        {"docs_url": None, "redoc_url": None, "openapi_url": None} if config.disable_docs else {}
+    )
     app = FastAPI(
-        title="Octavo", version=octavo_version(), lifespan=lifespan, redirect_slashes=False
+        title="Octavo", version=octavo_version(), lifespan=lifespan, redirect_slashes=False, **docs
     )
     app.state.serving = serving
     install_error_handlers(app)
@@ -95,13 +130,22 @@ def build_app(
 
 
 def add_middleware(app: FastAPI, config: ServerConfig, *exposed: str) -> None:
-    """What stands around all routes. `exposed`: more headers of answers that pages of other origins may read."""
+    """What stands around all routes, from the inside out: what is added last sees a request first.
+
+    `exposed`: more headers of answers that pages of other origins may read.
+    """
+    if config.api_keys:
+        app.add_middleware(ApiKeys, keys=config.api_keys)
     if config.allowed_origins:
         app.add_middleware(
             CORSMiddleware,
             allow_origins=list(config.allowed_origins),
-            allow_methods=["*"],
-            allow_headers=["*"],
+            allow_methods=list(config.allowed_methods),
+            allow_headers=list(config.allowed_headers),
+            allow_credentials=config.allow_credentials,
             expose_headers=[HEADER, IGNORED_FIELDS_HEADER, *exposed],
         )
+    app.add_middleware(ErrorShapes, shapes=_ERROR_SHAPES)
+    if config.root_path:
+        app.add_middleware(RootPath, prefix=config.root_path)
     app.add_middleware(RequestIds)

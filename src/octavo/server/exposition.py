@@ -1,4 +1,5 @@
 """/metrics: every number under its `octavo_` name, and under vLLM's name where vLLM has it, so that dashboards fit.
+TGI's and Triton's names are written by `aliases`.
 
 Units: seconds, tokens, blocks, bytes, and shares from 0 to 1. Labels: model_name, engine.
 """
@@ -17,6 +18,7 @@ from prometheus_client.registry import Collector
 
 from octavo.engine.client import EngineClient
 from octavo.engine.metrics import engine_metrics
+from octavo.server.aliases import tgi_metrics, triton_metrics
 from octavo.server.histogram import Histogram
 from octavo.server.metrics import Metrics
 
@@ -60,6 +62,9 @@ class Exposition(Collector):
         yield from self._latencies(metrics)
         yield from self._engine()
         yield from self._settings()
+        stats = self._client.stats
+        yield from tgi_metrics(self._metrics, stats)
+        yield from triton_metrics(self._metrics, stats, self._labels()[0])
 
     def _labels(self) -> list[str]:
         ready = self._client.ready

@@ -13,6 +13,7 @@ def health_routes(serving: Serving) -> APIRouter:
     """The routes, bound to `serving`."""
     router = APIRouter()
 
+    @router.head("/health", include_in_schema=False)
     @router.get("/health")
     @router.get("/ping")
     @router.post("/ping")

@@ -10,6 +10,7 @@ from starlette.requests import Request
 
 from octavo.errors import InvalidParameterError
 from octavo.server.http_errors import HttpError
+from octavo.server.json_shape import check_shape
 
 MAX_DEPTH = 64
 """Arrays and objects inside one another. JSON Schemas and tool definitions need about 20."""
@@ -60,10 +61,40 @@ async def read_json_object(request: Request, memory: BodyMemory) -> dict[str, An
             415, f"The content type must be application/json; given: {content_type or 'none'}"
         )
     with memory.holding() as take:
+        return await _parse(await read_body(request, memory.max_bytes, take))
+
+
+async def read_json_and_rest(
+    request: Request, memory: BodyMemory, num_json_bytes: int | None
+) -> tuple[dict[str, Any], bytes]:
+    """The first so many bytes of the body as a dict, or all of it, and what comes behind them.
+
+    As `read_json_object`, but the content type may be missing or application/octet-stream, as KServe's clients have it.
+    """
+    content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if content_type not in ("", "application/json", "application/octet-stream"):
+        raise HttpError(
+            415,
+            f"The content type must be application/json or application/octet-stream; given: {content_type}",
+        )
+    encoding = request.headers.get("content-encoding", "identity")
+    if encoding != "identity":
+        raise HttpError(415, f"The body must not be compressed; given: {encoding}")
+    with memory.holding() as take:
         body = await read_body(request, memory.max_bytes, take)
-        if len(body) > _THREAD_BYTES:
-            return await asyncio.to_thread(parse_json_object, body)
-        return parse_json_object(body)
+        if num_json_bytes is None:
+            return await _parse(body), b""
+        if num_json_bytes > len(body):
+            raise InvalidParameterError(
+                f"The JSON must have at most {len(body)} bytes, as many as the body; given: {num_json_bytes}"
+            )
+        return await _parse(body[:num_json_bytes]), body[num_json_bytes:]
+
+
+async def _parse(body: bytes) -> dict[str, Any]:
+    if len(body) > _THREAD_BYTES:
+        return await asyncio.to_thread(parse_json_object, body)
+    return parse_json_object(body)
 
 
 async def read_body(request: Request, max_bytes: int, take: Callable[[int], None]) -> bytes:
@@ -92,6 +123,7 @@ def parse_json_object(body: bytes, what: str = "The body") -> dict[str, Any]:
         raise InvalidParameterError(f"{what} is empty; a JSON object was expected")
     if body.startswith(b"\xef\xbb\xbf"):
         raise InvalidParameterError(f"{what} must be UTF-8 without a byte order mark")
+    check_shape(body, what)
     try:
         value = _DECODER.decode(body.decode("utf-8"))
     except UnicodeDecodeError as error:

@@ -35,7 +35,13 @@ class Metrics:
         self.params_n = Histogram(CHOICES)
         self.prefill_computed_tokens = Histogram(TOKENS)
         self.num_slow_clients = 0
+        self.num_started = 0
+        """Choices that were begun."""
+        self.last_end_s = 0.0
+        """When one ended last, in seconds since 1970."""
         self.num_finished: Counter[str] = Counter(dict.fromkeys(FINISH_REASONS, 0))
+        self.seconds_finished = dict.fromkeys(FINISH_REASONS, 0.0)
+        """Time from arrival to the end, summed over choices."""
 
     def histograms(self) -> Iterator[tuple[str, Histogram]]:
         """Every histogram with its name."""
@@ -54,6 +60,7 @@ class ChoiceClock:
     __slots__ = ("_arrived", "_first", "_has_ended", "_last", "_metrics", "num_tokens")
 
     def __init__(self, metrics: Metrics, arrived: float) -> None:
+        metrics.num_started += 1
         self._metrics = metrics
         self._arrived = arrived
         self._first: float | None = None
@@ -80,7 +87,10 @@ class ChoiceClock:
         self._has_ended = True
         metrics = self._metrics
         metrics.num_finished[reason] += 1
-        metrics.e2e_latency_s.observe(time.perf_counter() - self._arrived)
+        metrics.last_end_s = time.time()
+        latency_s = time.perf_counter() - self._arrived
+        metrics.seconds_finished[reason] += latency_s
+        metrics.e2e_latency_s.observe(latency_s)
         metrics.generation_tokens.observe(self.num_tokens)
         if self._first is not None:
             decode_s = self._last - self._first

@@ -21,14 +21,17 @@ from octavo.checkpoints.locate import locate
 from octavo.config import EngineConfig, ServerConfig
 from octavo.engine.process import MODULE, EngineProcess, start_engine_process
 from octavo.errors import ConfigError
+from octavo.server.api_key_file import all_api_keys
 from octavo.server.open_files import allow_open_files, open_standard_streams
+from octavo.server.tls import tls_context
 
 if TYPE_CHECKING:
     import uvicorn
 
     from octavo.engine.client import EngineClient
     from octavo.engine.messages import Ready
-    from octavo.server.serving import Serving
+    from octavo.server.serving import ServedModel, Serving
+    from octavo.text.assets import TextAssets
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -50,18 +53,19 @@ def serve(
     server: ServerConfig,
     *,
     engine_module: str = MODULE,
-    on_ready: "Callable[[str, Ready], None] | None" = None,
+    on_ready: "Callable[[str, Ready, TextAssets], None] | None" = None,
 ) -> int:
     """Serve until SIGTERM or SIGINT, and return the exit code: 0 after a drain, 1 if the engine failed.
 
-    `on_ready` is called once with the server's URL. Must run in the main thread.
+    `on_ready` is called once with the server's URL, what the engine said of the model, and its text side. Must run in
+    the main thread.
     Raises ConfigError for settings that do not fit together, the machine or the model, and for an address that cannot be
     used; CheckpointError or DownloadError if there is no such model; EngineDeadError if the engine ended while loading.
     """
     gc.disable()  # until all is loaded: nothing of it is garbage, and looking for some takes 40 ms
     open_standard_streams()
     allow_open_files()
-    engine, server = _located(engine, server)
+    engine, server = _located(engine, guarded(server))
     for number in _SIGNALS:
         signal.signal(number, _exit_before_loop)
     if server.api_server_count > 1:
@@ -74,11 +78,17 @@ def serve(
     try:
         import uvloop  # here, so that it loads beside the engine
 
-        url = url_of(listener)
+        url = url_of(listener, server)
         return uvloop.run(_serve(engine, server, process, listener, url, on_ready))
     finally:
         process.kill()
         listener.close()
+
+
+def guarded(server: ServerConfig) -> ServerConfig:
+    """The settings with all API keys read. Raises ConfigError, for a certificate that cannot be used too."""
+    tls_context(server)
+    return replace(server, api_keys=all_api_keys(server), api_key_file=None)
 
 
 def _located(engine: EngineConfig, server: ServerConfig) -> tuple[EngineConfig, ServerConfig]:
@@ -122,10 +132,11 @@ def bind(server: ServerConfig) -> socket.socket:
     return listener
 
 
-def url_of(listener: socket.socket) -> str:
+def url_of(listener: socket.socket, server: ServerConfig) -> str:
     """Where clients find a listening socket."""
     host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    scheme = "http" if server.ssl_certfile is None else "https"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 def _exit_before_loop(_number: int, _frame: FrameType | None) -> NoReturn:
@@ -138,7 +149,7 @@ async def _serve(
     process: EngineProcess,
     listener: socket.socket,
     url: str,
-    on_ready: "Callable[[str, Ready], None] | None",
+    on_ready: "Callable[[str, Ready, TextAssets], None] | None",
 ) -> int:
     from octavo.engine.client import EngineClient
     from octavo.server.app import build_app
@@ -155,7 +166,9 @@ async def _serve(
     reporting = asyncio.ensure_future(log_stats(client))
     supervisor = _Supervisor(client, serving, process)
     try:
-        return await supervisor.run(lambda ready: on_ready(url, ready) if on_ready else None)
+        return await supervisor.run(
+            lambda model: on_ready(url, model.ready, model.assets) if on_ready else None
+        )
     finally:
         reporting.cancel()
         await client.close()  # first: it ends what is still open, and the server waits for that
@@ -174,12 +187,11 @@ class _Supervisor:
         for number in _SIGNALS:
             asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
 
-    async def run(self, on_ready: "Callable[[Ready], None]") -> int:
+    async def run(self, on_ready: "Callable[[ServedModel], None]") -> int:
         """The exit code, once it is known. Raises what stopped the model from loading."""
         if not await self._load():
             return 0
-        assert self._client.ready is not None
-        on_ready(self._client.ready)
+        on_ready(self._serving.model())
         gc.collect()
         gc.freeze()  # what loading made lives to the end: the collector need not walk it again
         gc.enable()
@@ -243,6 +255,8 @@ def http_server(
 
     from octavo.server.connection import ClientLimit, connection_with
 
+    tls = tls_context(server)
+
     class Server(uvicorn.Server):
         """Leaves signals to `_Supervisor`: uvicorn would stop listening before the engine has drained."""
 
@@ -261,5 +275,6 @@ def http_server(
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=int(FLUSH_TIMEOUT_S),
+        ssl_context_factory=None if tls is None else lambda _config, _default: tls,
     )
     return Server(config)

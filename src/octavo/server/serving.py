@@ -28,6 +28,9 @@ _TEXT_THREADS = 2
 INLINE_CHARS = 2048
 """Shorter texts are tokenized on the event loop: a thread costs more than the half millisecond they take."""
 
+PLACEHOLDERS = frozenset({"tgi", "dummy"})
+"""What clients of TGI send for a model: its documentation says `tgi`, huggingface_hub `dummy` where it is given a URL."""
+
 Result = TypeVar("Result")
 
 
@@ -64,7 +67,7 @@ class ServedModel:
 
     def check_name(self, name: str | None) -> None:
         """Raise HttpError 404 unless `name` is served; null means the one model there is."""
-        if name is not None and name not in self.names:
+        if name is not None and name not in self.names and name not in PLACEHOLDERS:
             raise HttpError(
                 404,
                 f"The model `{name[:200]}` does not exist. This server has: {', '.join(self.names)}.",
@@ -95,6 +98,7 @@ class Serving:
         self.num_open_elsewhere: Callable[[], int] = int
         """The same of other front ends, if there are some."""
         self.is_draining = False
+        self.num_text_threads = _TEXT_THREADS
         self._load_assets = assets if callable(assets) else None
         self._assets = None if callable(assets) else assets
         self._threads = ThreadPoolExecutor(_TEXT_THREADS, thread_name_prefix="octavo-text")

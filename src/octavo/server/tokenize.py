@@ -19,6 +19,8 @@ from octavo.server.openai.requests import (
 )
 from octavo.server.openapi import json_body
 from octavo.server.serving import ServedModel, Serving
+from octavo.server.tgi.requests import GenerateRequest
+from octavo.server.tgi.tokens import tokenize_inputs
 
 
 def tokenize_routes(serving: Serving) -> APIRouter:
@@ -26,12 +28,15 @@ def tokenize_routes(serving: Serving) -> APIRouter:
     router = APIRouter()
 
     @router.post(
-        "/tokenize", openapi_extra=json_body(TokenizeCompletionRequest, TokenizeChatRequest)
+        "/tokenize",
+        openapi_extra=json_body(TokenizeCompletionRequest, TokenizeChatRequest, GenerateRequest),
     )
     async def tokenize(request: Request) -> Response:
-        """The tokens of a prompt, or of a conversation as its template renders it."""
+        """The tokens of a prompt, or of a conversation as its template renders it; `inputs` is TGI's form of it."""
         model = serving.model()
         fields = await read_json_object(request, serving.bodies)
+        if "inputs" in fields and "prompt" not in fields:
+            return await tokenize_inputs(serving, model, fields, request)
         if "messages" in fields:
             return await _tokenize_chat(serving, model, fields)
         return await _tokenize_prompt(serving, model, fields)

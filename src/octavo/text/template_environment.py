@@ -6,7 +6,7 @@ string may grow without limit.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from datetime import datetime
 from typing import Any
 
@@ -14,6 +14,7 @@ import jinja2
 from jinja2 import nodes
 from jinja2.ext import Extension, LoopControlExtension
 from jinja2.parser import Parser
+from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from octavo.errors import TemplateError
@@ -22,6 +23,9 @@ MAX_SOURCE_CHARS = 1 << 18
 """The largest published templates have about 30,000."""
 MAX_RENDERED_CHARS = 1 << 24
 MAX_POWER = 1 << 10
+MAX_STEPS = 1 << 21
+"""Rounds of all loops, and calls, each of which counts as CALL_STEPS of them: at most about three seconds."""
+CALL_STEPS = 8
 
 
 class _GenerationTag(Extension):
@@ -35,18 +39,47 @@ class _GenerationTag(Extension):
         return nodes.Scope(body, lineno=line)
 
 
+class _CountingContext(Context):
+    """The variables of one rendering, and how much of what it may do it has done."""
+
+    num_steps = 0
+
+    def count(self, num_steps: int) -> None:
+        """Raise TemplateRuntimeError once there have been too many."""
+        self.num_steps += num_steps
+        if self.num_steps > MAX_STEPS:
+            raise jinja2.TemplateRuntimeError(f"loops and calls exceed {MAX_STEPS} steps in all")
+
+
 class TemplateEnvironment(ImmutableSandboxedEnvironment):
     """Compiles chat templates. Raises octavo's TemplateError for one that cannot be compiled."""
 
     intercepted_binops = frozenset({"*", "**"})
+    context_class = _CountingContext
 
     def __init__(self) -> None:
         super().__init__(
             trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationTag, LoopControlExtension]
         )
         self.filters["tojson"] = _to_json
+        self.filters[_COUNTED] = _counted
         self.globals["raise_exception"] = _raise_exception
         self.globals["strftime_now"] = _strftime_now
+
+    def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
+        """Let every loop go over its values through `_counted`."""
+        tree = super()._parse(source, name, filename)
+        for loop in tree.find_all(nodes.For):
+            loop.iter = nodes.Filter(
+                loop.iter, _COUNTED, [], [], None, None, lineno=loop.lineno, environment=self
+            )
+        return tree
+
+    def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """A call, counted: macros may call each other without a loop."""
+        assert isinstance(context, _CountingContext)
+        context.count(CALL_STEPS)
+        return super().call(context, obj, *args, **kwargs)
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
         """Multiplication and powers, unless the result would fill the memory."""
@@ -96,6 +129,24 @@ def render_template(template: jinja2.Template, variables: Mapping[str, Any]) -> 
             parameter="messages",
         )
     return "".join(parts)
+
+
+_COUNTED = "octavo_counted"
+
+
+@jinja2.pass_context
+def _counted(context: _CountingContext, values: Any) -> Any:
+    """The values of a loop. Of those that know how many they are all count at once, and stay what they are."""
+    if isinstance(values, Sized):
+        context.count(len(values))
+        return values
+    return _each_counted(context, values)
+
+
+def _each_counted(context: _CountingContext, values: Iterable[Any]) -> Iterator[Any]:
+    for value in values:
+        context.count(1)
+        yield value
 
 
 class _RefusalError(Exception):

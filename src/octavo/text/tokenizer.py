@@ -1,7 +1,9 @@
 """Text to token ids and back."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+
+from tokenizers import Encoding
 
 from octavo.checkpoints.checkpoint import open_checkpoint
 from octavo.errors import CheckpointError, PromptError
@@ -48,20 +50,37 @@ class Tokenizer:
         Raises PromptError for text that is not valid Unicode, or that the pre-tokenizer gives up on (some do
         at runs of ten million spaces).
         """
-        ids = self._encode(text)
+        ids = self._encode(text, self._backend.encode_batch_fast).ids
         if not add_special_tokens:
             return ids
-        if ids[: len(self._prefix)] != self._prefix:
-            ids = self._prefix + ids
-        if ids[len(ids) - len(self._suffix) :] != self._suffix:
-            ids = ids + self._suffix
-        return ids
+        before, after = self._missing(ids)
+        return before + ids + after
 
-    def _encode(self, text: str) -> list[int]:
+    def encode_spans(
+        self, text: str, add_special_tokens: bool = True
+    ) -> list[tuple[int, int, int]]:
+        """As `encode`, each id with where it stands in the text: its first character and the one after its last.
+
+        A token that was added stands at 0, 0.
+        """
+        encoding = self._encode(text, self._backend.encode_batch)
+        spans = [(i, *offsets) for i, offsets in zip(encoding.ids, encoding.offsets, strict=True)]
+        if not add_special_tokens:
+            return spans
+        before, after = self._missing(encoding.ids)
+        return [(i, 0, 0) for i in before] + spans + [(i, 0, 0) for i in after]
+
+    def _missing(self, ids: list[int]) -> tuple[list[int], list[int]]:
+        """What is to be put before and after the tokens of a text."""
+        before = [] if ids[: len(self._prefix)] == self._prefix else self._prefix
+        after = [] if ids[len(ids) - len(self._suffix) :] == self._suffix else self._suffix
+        return before, after
+
+    def _encode(self, text: str, encode_batch: Callable[..., list[Encoding]]) -> Encoding:
         try:
             # As a batch: the library holds the interpreter lock while it encodes a single text.
-            (encoding,) = self._backend.encode_batch_fast([text], add_special_tokens=False)
-            return encoding.ids
+            (encoding,) = encode_batch([text], add_special_tokens=False)
+            return encoding
         except TypeError as error:  # the library's answer to what it cannot take as UTF-8
             raise PromptError(
                 "the prompt is not valid Unicode text: it holds a lone surrogate",

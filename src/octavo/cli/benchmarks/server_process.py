@@ -21,6 +21,7 @@ from octavo.config import EngineConfig, ServerConfig
 from octavo.engine.messages import Ready
 from octavo.errors import ConfigError
 from octavo.server.serve import serve
+from octavo.text.assets import TextAssets
 
 MODULE = "octavo.cli.benchmarks.server_process"
 STOP_TIMEOUT_S = 30.0
@@ -93,7 +94,7 @@ def main() -> int:
     )
     start = msgspec.json.decode(sys.stdin.buffer.readline(), type=StartLine)
 
-    def announce(url: str, ready: Ready) -> None:
+    def announce(url: str, ready: Ready, _: TextAssets) -> None:
         threading.Thread(target=_end_with_input, daemon=True).start()
         sys.stdout.buffer.write(msgspec.json.encode(ReadyLine(url, ready)) + b"\n")
         sys.stdout.buffer.flush()

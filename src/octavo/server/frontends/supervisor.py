@@ -35,9 +35,11 @@ from octavo.server.serve import (
     url_of,
 )
 from octavo.server.stats_log import log_stats
+from octavo.text.assets import load_text_assets
 
 if TYPE_CHECKING:
     from octavo.engine.messages import Ready
+    from octavo.text.assets import TextAssets
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -73,7 +75,7 @@ def serve_with_front_ends(
     server: ServerConfig,
     *,
     engine_module: str,
-    on_ready: "Callable[[str, Ready], None] | None",
+    on_ready: "Callable[[str, Ready, TextAssets], None] | None",
 ) -> int:
     """Serve until SIGTERM or SIGINT; the exit code, as of `octavo.server.serve.serve`, which has checked the settings."""
     listeners = bind_shared(server)
@@ -127,7 +129,7 @@ class _Supervisor:
         self._front_ends: list[FrontEnd] = []
         self._deaths: deque[float] = deque(maxlen=MOST_RESTARTS)
 
-    async def run(self, on_ready: "Callable[[str, Ready], None] | None") -> int:
+    async def run(self, on_ready: "Callable[[str, Ready, TextAssets], None] | None") -> int:
         """The exit code, once it is known. Raises what stopped the server from loading."""
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
@@ -140,7 +142,8 @@ class _Supervisor:
                 return 0
             assert self._client.ready is not None
             if on_ready is not None:
-                on_ready(url_of(self._listeners[0]), self._client.ready)
+                assets = load_text_assets(self._engine.model, self._server.chat_template)
+                on_ready(url_of(self._listeners[0], self._server), self._client.ready, assets)
             gc.enable()
             return await self._watch()
         finally:

@@ -15,10 +15,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from octavo.errors import OctavoError
 from octavo.server.disconnect import run_while_connected
-from octavo.server.http_errors import error_response
+from octavo.server.http_errors import error_response, error_shape_of
 from octavo.server.json_body import BodyMemory, read_body
 from octavo.server.models.registry import Candidate, ModelRegistry
 from octavo.server.models.request_size import named_model, prompt_chars
+from octavo.server.paths import route_path
 
 MODEL_HEADER = "x-octavo-model"
 REASON_HEADER = "x-octavo-model-choice"
@@ -45,8 +46,7 @@ class Dispatcher:
         self._bodies = bodies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        path = scope.get("path", "")
-        if scope["type"] != "http" or path in _OWN_PATHS or path.startswith(_OWN_PREFIX):
+        if scope["type"] != "http" or _is_own(scope):
             await self._app(scope, receive, send)
             return
         try:
@@ -54,7 +54,7 @@ class Dispatcher:
         except ClientDisconnect:
             return  # nobody is left to be told
         except OctavoError as error:
-            await error_response(error)(scope, receive, send)
+            await error_response(error, error_shape_of(scope))(scope, receive, send)
 
     async def _dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
         with contextlib.ExitStack() as held:
@@ -90,9 +90,17 @@ class Dispatcher:
         return not answer.is_refused
 
 
+def _is_own(scope: Scope) -> bool:
+    """Whether a request is about the server or its models. TGI's `POST /` is for a model."""
+    path = route_path(scope)
+    if path == "/" and scope["method"] == "POST":
+        return False
+    return path in _OWN_PATHS or path.startswith(_OWN_PREFIX)
+
+
 def _named(scope: Scope, body: bytes) -> tuple[str | None, int]:
     """The model that a request names, and the characters of its prompt."""
-    path: str = scope["path"]
+    path = route_path(scope)
     num_chars = prompt_chars(body) if body else 0
     if path.startswith(_MODEL_PATH):
         return path.removeprefix(_MODEL_PATH).partition("/")[0] or None, num_chars

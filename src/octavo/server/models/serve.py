@@ -16,7 +16,7 @@ from octavo.server.models.plan import ModelsPlan, plan_models
 from octavo.server.models.registry import ModelRegistry
 from octavo.server.models.settings import ModelSettings, check_models
 from octavo.server.open_files import allow_open_files, open_standard_streams
-from octavo.server.serve import bind, check_names, http_server, url_of
+from octavo.server.serve import bind, check_names, guarded, http_server, url_of
 
 _LOGGER = logging.getLogger(__name__)
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -40,6 +40,7 @@ def serve_models(
     check_models(models)
     for model in models:
         check_names(model.names)
+    server = guarded(server)
     listener = bind(server)
     try:
         plan = plan_models(models)
@@ -72,7 +73,7 @@ class _Server:
             if not await self._until_stopped(self._registry.load_first()):
                 return 0
             if on_ready is not None:
-                on_ready(url_of(listener), self._registry)
+                on_ready(url_of(listener, self._config), self._registry)
             await self._until_stopped(self._registry.supervise())
             return await self._drain()
         finally:

@@ -5,6 +5,7 @@ from hashlib import blake2b
 from fastapi import Request
 
 from octavo.config import ServerConfig
+from octavo.server.api_keys import api_key_of
 
 
 def cache_salt_of(given: str | None, http_request: Request, config: ServerConfig) -> str:
@@ -20,5 +21,5 @@ def key_hash(http_request: Request) -> str:
 
     Requests without one form a group of their own.
     """
-    key = http_request.headers.get("authorization", "").encode("utf-8", "surrogatepass")
+    key = api_key_of(http_request.headers).encode("utf-8", "surrogatepass")
     return blake2b(key, digest_size=32).hexdigest()

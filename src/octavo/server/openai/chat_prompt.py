@@ -22,8 +22,8 @@ _RESERVED_KWARGS = frozenset({"bos_token", "eos_token", "chat_template", "tokeni
 class ChatPrompt:
     """A rendered conversation."""
 
-    token_ids: list[int]
     text: str
+    token_ids: list[int]
     template: ChatTemplate
     messages: list[dict[str, Any]]
     ignored_fields: list[str]
@@ -72,7 +72,7 @@ async def chat_prompt(
         [messages, body.tools, body.documents, kwargs, body.chat_template], INLINE_CHARS
     )
     text, token_ids = await serving.off_loop(size, render)
-    return ChatPrompt(token_ids, text, template, messages, ignored)
+    return ChatPrompt(text, token_ids, template, messages, ignored)
 
 
 def _template(assets: TextAssets, body: TemplateBody, config: ServerConfig) -> ChatTemplate:

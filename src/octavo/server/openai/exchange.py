@@ -126,19 +126,8 @@ def generation_request(
 
     Raises InvalidParameterError, PromptError, ContextLengthError.
     """
-    ready = model.ready
-    model.check_generates()
-    params.verify(vocab_size=ready.vocab_size, max_logprobs=ready.max_logprobs)
-    params = with_bad_words(params, model.assets.tokenizer)
-    check_listed_ids(params, len(token_ids))
-    prompts = _fitted(params, token_ids, ready.max_model_len, default_max_tokens)
-    check_logprobs(
-        params,
-        sum(map(len, token_ids)),
-        params.n * sum(prompt.params.max_tokens or 0 for prompt in prompts),
-        ready.vocab_size,
-    )
     check_priority(body.priority, serving.policy)
+    prompts = checked_prompts(model, params, token_ids, default_max_tokens=default_max_tokens)
     longest = max(prompt.params.max_tokens or 1 for prompt in prompts)
     return GenerationRequest(
         new_engine_id(),
@@ -161,6 +150,29 @@ def check_priority(priority: int | None, policy: SchedulingPolicy) -> None:
             parameter="priority",
             value=priority,
         )
+
+
+def checked_prompts(
+    model: ServedModel,
+    params: SamplingParams,
+    token_ids: Sequence[list[int]],
+    *,
+    default_max_tokens: int | None,
+) -> list[Prompt]:
+    """The prompts, ready to submit. Raises InvalidParameterError, PromptError, ContextLengthError."""
+    ready = model.ready
+    model.check_generates()
+    params.verify(vocab_size=ready.vocab_size, max_logprobs=ready.max_logprobs)
+    params = with_bad_words(params, model.assets.tokenizer)
+    check_listed_ids(params, len(token_ids))
+    prompts = _fitted(params, token_ids, ready.max_model_len, default_max_tokens)
+    check_logprobs(
+        params,
+        sum(map(len, token_ids)),
+        params.n * sum(prompt.params.max_tokens or 0 for prompt in prompts),
+        ready.vocab_size,
+    )
+    return prompts
 
 
 def _fitted(

@@ -6,7 +6,7 @@ known but refused by name; unknown: accepted and named in the response header, o
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
@@ -35,10 +35,6 @@ class RequestBody(BaseModel):
     model_config = ConfigDict(strict=True, extra="allow", frozen=True, hide_input_in_errors=True)
 
 
-class NestedBody(RequestBody):
-    """An object inside a request, such as `stream_options`."""
-
-
 @dataclass(frozen=True, slots=True)
 class Refused:
     """A known field that would change the answer. `harmless` are the values that ask for nothing, besides null."""
@@ -57,6 +53,12 @@ class KnownFields:
 
     no_effect: frozenset[str]
     refused: Mapping[str, Refused]
+
+
+class NestedBody(RequestBody):
+    """An object inside a request, such as `stream_options`."""
+
+    known: ClassVar[KnownFields] = KnownFields(frozenset(), {})
 
 
 Body = TypeVar("Body", bound=RequestBody)
@@ -81,7 +83,8 @@ def parse_request(
     for name in model.model_fields:
         nested = getattr(body, name)
         if isinstance(nested, NestedBody):
-            ignored += [f"{name}.{extra}" for extra in nested.model_extra or {}]
+            extra = _sort_out(nested.model_extra or {}, nested.known)
+            ignored += [f"{name}.{unknown}" for unknown in extra]
     if strict:
         refuse_unknown(ignored)
     return body, ignored

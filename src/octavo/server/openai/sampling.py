@@ -113,7 +113,7 @@ def _common(body: GenerationBody, defaults: Mapping[str, float | int]) -> dict[s
             values[name] = value
     if body.use_beam_search:
         values["n"] = 1  # `n` is the number of beams, each of which asks for itself
-    values["stop"] = _stop_strings(body.stop)
+    values["stop"] = stop_strings(body.stop)
     check_words_len("bad_words", body.bad_words or ())
     values["logit_bias"] = body.logit_bias or {}
     values["structured_outputs"] = structured_outputs(body)
@@ -135,7 +135,8 @@ def _sample_best_of(body: GenerationBody, values: dict[str, Any]) -> None:
         values["logprobs"] = 0
 
 
-def _stop_strings(stop: object) -> tuple[str, ...]:
+def stop_strings(stop: object) -> tuple[str, ...]:
+    """`stop` of a request: one string or several. Raises InvalidParameterError."""
     if stop is None:
         return ()
     if isinstance(stop, str):

@@ -1,0 +1,127 @@
+"""The parameters of a generation as Triton's vLLM backend takes them: the fields of `SamplingParams`."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from octavo.core.sampling_params import SamplingParams
+from octavo.errors import InvalidParameterError
+from octavo.server.openai.fields import Int, KnownFields, Refused, RequestBody
+from octavo.server.openai.limits import (
+    MAX_ALLOWED_TOKEN_IDS,
+    MAX_BAD_WORDS,
+    MAX_LOGIT_BIASES,
+    MAX_STOP_TOKEN_IDS,
+    check_words_len,
+)
+from octavo.server.openai.requests import StopInput
+from octavo.server.openai.sampling import stop_strings
+
+DEFAULT_MAX_TOKENS = 16
+"""vLLM's own default, which Triton's backend leaves as it is."""
+
+
+class GenerateParameters(RequestBody):
+    """How to generate. Limits: `core.sampling_params`."""
+
+    n: Int | None = None
+    max_tokens: Int | None = None
+    min_tokens: Int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: Int | None = None
+    min_p: float | None = None
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+    repetition_penalty: float | None = None
+    seed: Int | None = None
+    stop: StopInput = None
+    stop_token_ids: Annotated[list[Int], Field(max_length=MAX_STOP_TOKEN_IDS)] | None = None
+    ignore_eos: bool | None = None
+    include_stop_str_in_output: bool | None = None
+    skip_special_tokens: bool | None = None
+    spaces_between_special_tokens: bool | None = None
+    logit_bias: Annotated[dict[str, float], Field(max_length=MAX_LOGIT_BIASES)] | None = None
+    allowed_token_ids: Annotated[list[Int], Field(max_length=MAX_ALLOWED_TOKEN_IDS)] | None = None
+    bad_words: Annotated[list[str], Field(max_length=MAX_BAD_WORDS)] | None = None
+    logprobs: Int | None = None
+    """Reported with `return_logprobs`."""
+
+    priority: Annotated[Int, Field(ge=0, le=2**31 - 1)] | None = None
+    """1 is served first, then 2 and so on; 0 is the default. Only with --scheduling-policy priority."""
+
+
+_SEQUENCES = "every request stands for itself: there are no sequences of them"
+PARAMETER_FIELDS = KnownFields(
+    no_effect=frozenset(
+        {"binary_data_output"}
+    ),  # how the answer is written; read where it is written
+    refused={
+        "sequence_id": Refused(_SEQUENCES, (0, "")),
+        "sequence_start": Refused(_SEQUENCES, (False,)),
+        "sequence_end": Refused(_SEQUENCES, (False,)),
+        "timeout": Refused("requests have no time limit", (0,)),
+        "headers": Refused("headers are not forwarded"),
+        "lora_name": Refused("adapters are not available"),
+        "prompt_logprobs": Refused("log-probabilities of prompts have no output tensor"),
+        "best_of": Refused("use /v1/completions", (1,)),
+        "use_beam_search": Refused("use /v1/completions", (False,)),
+        "guided_decoding": Refused("structured output is not available"),
+        "structured_outputs": Refused("structured output is not available"),
+        "truncate_prompt_tokens": Refused("prompts are never cut"),
+    },
+)
+
+_NO_SAMPLING = frozenset({"stop", "logit_bias", "priority"})
+
+
+def sampling_params(
+    given: GenerateParameters, defaults: Mapping[str, float | int], *, wants_logprobs: bool
+) -> SamplingParams:
+    """What the engine is to do. `wants_logprobs`: the answer needs them, whether or not they were asked for.
+
+    Raises InvalidParameterError.
+    """
+    values: dict[str, Any] = {**defaults, "max_tokens": None}
+    for name in GenerateParameters.model_fields:
+        value = getattr(given, name)
+        if value is not None and name not in _NO_SAMPLING:
+            values[name] = value
+    values["stop"] = stop_strings(given.stop)
+    values["logit_bias"] = given.logit_bias or {}
+    check_words_len("bad_words", given.bad_words or ())
+    if wants_logprobs and given.logprobs is None:
+        values["logprobs"] = 0
+    return SamplingParams(**values)
+
+
+def engine_priority(given: int | None) -> int:
+    """Triton's priority as the engine's, where lower is earlier and 0 the default: 1 comes before 2, 0 comes last.
+
+    In Triton 0 stands for a level that the model's configuration names; here that is the last.
+    """
+    return 0 if not given else given - 2**31
+
+
+def from_text(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters whose values may be text, as KServe's own: "0.7" is 0.7 where a number is expected."""
+    return {name: _number_or_switch(name, value) for name, value in values.items()}
+
+
+_TEXTS = frozenset({"stop", "bad_words"})
+
+
+def _number_or_switch(name: str, value: Any) -> Any:
+    if not isinstance(value, str) or name in _TEXTS or name not in GenerateParameters.model_fields:
+        return value
+    if value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    for kind in (int, float):
+        try:
+            return kind(value)
+        except ValueError:
+            continue
+    raise InvalidParameterError(
+        f"{name} must be a number or a boolean; given: {value[:80]!r}", parameter=name, value=value
+    )

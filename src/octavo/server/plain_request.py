@@ -1,0 +1,85 @@
+"""One prompt of text and its choices: what the dialects other than OpenAI's ask of the engine."""
+
+import contextlib
+import uuid
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+
+from octavo.config import SchedulingPolicy
+from octavo.core.sampling_params import SamplingParams
+from octavo.errors import InvalidParameterError
+from octavo.server.generation import GenerationRequest, Output
+from octavo.server.openai.exchange import checked_prompts
+from octavo.server.openai.limits import check_num_choices, check_text_len
+from octavo.server.serving import ServedModel, Serving
+
+
+@dataclass(frozen=True, slots=True)
+class PlainRequest:
+    """A checked request. Nothing has been submitted yet."""
+
+    serving: Serving
+    model: ServedModel
+    request: GenerationRequest
+
+    @property
+    def token_ids(self) -> list[int]:
+        """The prompt's."""
+        return self.request.prompts[0].token_ids
+
+    @property
+    def params(self) -> SamplingParams:
+        """With `max_tokens` set."""
+        return self.request.prompts[0].params
+
+    async def outputs(self, what: str) -> AsyncGenerator[Output, None]:
+        """Submit, and pass on what comes. `what` names the request in the log."""
+        produced = self.serving.generator(self.model).generate(self.request)
+        with self.serving.open_request(self.request, what):
+            async with contextlib.aclosing(produced) as outputs:
+                async for output in outputs:
+                    yield output
+
+
+async def encoded(
+    serving: Serving, model: ServedModel, text: str, *, add_special_tokens: bool = True
+) -> list[int]:
+    """The token ids of a prompt. Raises ContextLengthError, PromptError."""
+    check_text_len(text, model.ready.max_model_len)
+    tokenizer = model.assets.tokenizer
+    return await serving.off_loop(
+        len(text), lambda: tokenizer.encode(text, add_special_tokens=add_special_tokens)
+    )
+
+
+def plain_request(
+    serving: Serving,
+    model: ServedModel,
+    token_ids: list[int],
+    params: SamplingParams,
+    *,
+    default_max_tokens: int | None,
+    cache_salt: str,
+    arrived: float,
+    priority: int = 0,
+) -> PlainRequest:
+    """Check everything before it is submitted. Raises InvalidParameterError, PromptError, ContextLengthError."""
+    if priority and serving.policy is not SchedulingPolicy.PRIORITY:
+        raise InvalidParameterError(
+            f"priority needs --scheduling-policy priority; given: {priority}",
+            parameter="priority",
+            value=priority,
+        )
+    check_num_choices(1, params.n)
+    prompts = checked_prompts(model, params, [token_ids], default_max_tokens=default_max_tokens)
+    request = GenerationRequest(
+        uuid.uuid4().hex,
+        prompts,
+        priority,
+        cache_salt,
+        n=params.n,
+        wants_kv_usage=False,
+        beams=None,
+        arrived=arrived,
+    )
+    return PlainRequest(serving, model, request)

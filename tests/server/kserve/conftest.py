@@ -1,0 +1,34 @@
+"""A server with a real sampler, for parameters that change what is drawn."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from support.server_process import running_server, tiny_config
+
+
+@pytest.fixture(scope="session")
+def real_generate(model_folder: Path) -> Iterator[Callable[..., dict[str, Any]]]:
+    """Asks generate of a real model for 24 tokens; the answer."""
+    with (
+        running_server(tiny_config(model_folder)) as server,
+        httpx.Client(base_url=server.url, timeout=30) as client,
+    ):
+
+        def ask(parameters: dict[str, Any], **fields: Any) -> dict[str, Any]:
+            body = {
+                "text_input": "abcabc",
+                "exclude_input_in_output": True,
+                "parameters": {"max_tokens": 24, **parameters},
+                **fields,
+            }
+            response = client.post("/v2/models/tiny/generate", json=body)
+            assert response.status_code == 200, response.text
+            answer: dict[str, Any] = response.json()
+            return answer
+
+        yield ask
+        server.wait_idle()
