@@ -199,7 +199,7 @@ def test_wrong_values(http: httpx.Client, name: str, value: object, param: str |
         ([5, 260], "from 0 to 259; given: 260"),
         ([[5], [-1]], "from 0 to 259; given: -1"),
         ([5, True], "prompt must be"),
-        (["x"] * 17, "at most 16 prompts; given: 17"),
+        (["x"] * 17, "at most 16 texts; given: 17"),
         ("x" * 1024, "maximum context length is 1024 tokens"),
         (["x", "x" * 2000, "x"], "maximum context length is 1024 tokens"),
     ],

@@ -208,7 +208,7 @@ def test_other_prompts_are_refused(prompt: object) -> None:
 
 
 def test_prompts_and_choices_are_bounded() -> None:
-    with pytest.raises(InvalidParameterError, match="at most 4 prompts; given: 5"):
+    with pytest.raises(InvalidParameterError, match="at most 4 texts; given: 5"):
         parse_prompts(["x"] * 5, max_prompts=4, n=1)
     with pytest.raises(InvalidParameterError, match=f"at most {MAX_CHOICES}"):
         parse_prompts(["x"] * 4, max_prompts=4, n=MAX_CHOICES // 4 + 1)
