@@ -50,7 +50,7 @@ test-kernels-arm: $(STAMPS)/test ## Build the kernels' C++ tests for AArch64 and
 		$(BIN)/cmake -S . -B build/aarch64 -G Ninja -DCMAKE_MAKE_PROGRAM="$(CURDIR)/$(BIN)/ninja" \
 			-DCMAKE_TOOLCHAIN_FILE=cmake/aarch64-linux-gnu.cmake -DOCTAVO_BUILD_TESTS=ON; \
 		$(BIN)/cmake --build build/aarch64; \
-		$(BIN)/ctest --test-dir build/aarch64 --output-on-failure --no-tests=error; \
+		$(BIN)/ctest --test-dir build/aarch64 --output-on-failure --no-tests=error --parallel 3; \
 	fi
 
 check: $(STAMPS)/check $(STAMPS)/test ## Formatters, linters, types and import rules

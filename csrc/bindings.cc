@@ -54,8 +54,7 @@ void check_ids(const int32_t* ids, int64_t count, int32_t limit, const char* mes
 void run(Plan& plan, Int32s tokens, Int32s sequences, Int32s tables, Int32s copies, Int32s rows,
          Int32s draws, Int32s ids, Floats bias_values, Int32s masks, OutInt32s out_tokens,
          OutFloats out_logprobs, OutInt32s out_top_ids, OutFloats out_top_logprobs,
-         std::optional<OutRows> logits, Int32s hidden_rows,
-         OutRows out_hidden) {
+         std::optional<OutRows> logits, Int32s hidden_rows, OutRows out_hidden) {
   StepInput in;
   in.token_ids = tokens.data();
   in.num_tokens = static_cast<int32_t>(tokens.size());

@@ -50,7 +50,8 @@ from octavo.server.openai.responses.request import RESPONSES_FIELDS, ResponsesRe
 from octavo.server.tgi.requests import GenerateParameters as TgiParameters
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
-MEASURING = ("octavo bench", "octavo eval", "octavo plan", "octavo simulate")
+MEASURING = ("octavo bench", "octavo eval")
+PLANNING = ("octavo plan", "octavo simulate")
 """How the commands begin that have a page of their own."""
 REQUESTS: tuple[tuple[str, type[RequestBody], KnownFields], ...] = (
     ("/v1/completions", CompletionRequest, COMPLETION_FIELDS),
@@ -72,7 +73,8 @@ def main() -> None:
     """Write the pages; with --check only compare."""
     pages = {
         "cli.md": cli_page(),
-        "cli-measuring.md": measuring_page(),
+        "cli-measuring.md": more_commands_page("measuring", MEASURING),
+        "cli-planning.md": more_commands_page("planning", PLANNING),
         "vllm-flags.md": vllm_flags_page(),
         "http.md": http_page(),
         "metrics.md": metrics_page(),
@@ -99,21 +101,23 @@ def cli_page() -> str:
         NOTE,
         "Integers take a suffix: 1k is 1000, 1K is 1024. What goes wrong is one line on stderr and exit code 2. "
         "With `--output json` stdout holds one JSON object and nothing else. "
-        "[Measuring and planning](cli-measuring.md) is a page of its own.\n",
+        "[Measuring](cli-measuring.md) and [planning](cli-planning.md) have pages of their own.\n",
     ]
     commands = _commands("octavo", typer.main.get_command(app))
-    return "\n".join([*parts, *_described(c for c in commands if not c[0].startswith(MEASURING))])
+    return "\n".join(
+        [*parts, *_described(c for c in commands if not c[0].startswith(MEASURING + PLANNING))]
+    )
 
 
-def measuring_page() -> str:
-    """The commands that measure, plan and simulate."""
+def more_commands_page(title: str, prefixes: tuple[str, ...]) -> str:
+    """The commands that begin so."""
     parts = [
-        "# The command line: measuring and planning\n",
+        f"# The command line: {title}\n",
         NOTE,
         "[The other commands](cli.md), and what all have in common.\n",
     ]
     commands = _commands("octavo", typer.main.get_command(app))
-    return "\n".join([*parts, *_described(c for c in commands if c[0].startswith(MEASURING))])
+    return "\n".join([*parts, *_described(c for c in commands if c[0].startswith(prefixes))])
 
 
 def _described(commands: Iterable[tuple[str, Any]]) -> Iterator[str]:

@@ -122,8 +122,8 @@ def test_a_runner_that_fails_ends_the_llm(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_row_that_fails_is_one_result_with_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def poisoned(row: Any, sample: Sample) -> Any:
-        return sample_token(row * float("nan") if sample.seed == 666 else row, sample)
+    def poisoned(row: Any, sample: Sample, mask: bytes | None) -> Any:
+        return sample_token(row * float("nan") if sample.seed == 666 else row, sample, mask)
 
     monkeypatch.setattr("octavo.backends.reference.runner.sample_token", poisoned)
     bad = SamplingParams(seed=666, max_tokens=4)

@@ -153,7 +153,7 @@ def test_queues_do_not_meet(http: httpx.Client, server: RunningServer, open_stre
     while server.metrics()["vllm:num_requests_waiting"] < 2:
         assert time.monotonic() < deadline
     refused = ask(http, "small", LONG)
-    assert (refused.status_code, refused.headers["x-octavo-model"]) == (503, "small")
+    assert (refused.status_code, refused.headers["x-octavo-model"]) == (429, "small")
     assert chosen(ask(http, "large", LONG)) == ("large", "name")
     for stream in (running, *waiting):
         stream.vanish(reset=True)
@@ -270,7 +270,7 @@ def test_a_sleeping_model_is_loaded_by_those_who_ask(merged_model: Path) -> None
         wait_state(http, "lazy", "loading")
         answers = [waiting.result() for waiting in asked]
         # The queue holds two: the third is told so at once.
-        assert sorted(answer.status_code for answer in answers) == [200, 200, 503]
+        assert sorted(answer.status_code for answer in answers) == [200, 200, 429]
         wait_state(http, "lazy", "sleeping")
         assert descendants(server.process.pid) == []
         assert chosen(ask(http, "lazy", LONG)) == ("lazy", "name")

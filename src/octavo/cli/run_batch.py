@@ -1,6 +1,5 @@
 """`octavo run-batch`: a file of requests in, a file of answers out."""
 
-import asyncio
 from contextlib import closing
 from dataclasses import replace
 from itertools import islice
@@ -52,6 +51,8 @@ def run_batch(
     done = num_answered(input_file, output_file) if resume else 0
     engine = with_fetched_model(settings.engine(model))
     server = replace(settings.server(), served_model_names=(model,))
+    import asyncio  # 7 ms, which --help need not wait for
+
     counts = asyncio.run(_run(engine, server, (input_file, output_file), done, max_concurrent))
     kept = f"{done} kept, " if done else ""
     typer.echo(

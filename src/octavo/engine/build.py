@@ -58,9 +58,8 @@ def build_engine(
     Raises PlatformError, ConfigError, CheckpointError, DownloadError.
     """
     check_platform()
-    model = load_model(
-        locate(config.model.model, revision=config.model.revision, progress=progress)
-    )
+    path = locate(config.model.model, revision=config.model.revision, progress=progress)
+    model = load_model(path)
     resolved = resolve_or_advise(config, lambda tried: facts_of(model, tried), inspect_machine())
     try:
         memory = make_runner(model, resolved, progress)

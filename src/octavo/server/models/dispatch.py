@@ -23,7 +23,8 @@ from octavo.server.paths import route_path
 
 MODEL_HEADER = "x-octavo-model"
 REASON_HEADER = "x-octavo-model-choice"
-UNAVAILABLE = 503
+UNAVAILABLE = frozenset((429, 503))
+"""Statuses of a model that cannot answer now: its queue is full, or it has no engine."""
 _OWN_PATHS = frozenset(("/", "/health", "/ping", "/version", "/load", "/metrics"))
 _OWN_PREFIX = "/v1/models"
 _MODEL_PATH = "/v2/models/"
@@ -153,7 +154,7 @@ class _Answer:
     async def send(self, message: Message) -> None:
         """Pass a part of the answer on, or keep it back."""
         if message["type"] == "http.response.start":
-            self.is_refused = message["status"] == UNAVAILABLE and not self._is_last
+            self.is_refused = message["status"] in UNAVAILABLE and not self._is_last
             if not self.is_refused:
                 MutableHeaders(scope=message).update(self._headers)
                 self._asked.release()

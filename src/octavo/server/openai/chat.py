@@ -60,8 +60,7 @@ async def chat_exchange(
 ) -> ChatExchange:
     """A conversation, checked: what chat and the protocols that are put into its terms share.
 
-    `prefix` is that of the response's id; `ignored` names fields of the request that nobody knows.
-    Raises UserError.
+    `prefix` is that of the response's id; `ignored` names unknown fields of the request. Raises UserError.
     """
     model.check_generates()
     choice = tool_choice_of(body)
