@@ -16,10 +16,24 @@ def test_cpu_time_is_what_the_process_itself_says() -> None:
 
 
 def test_memory_is_counted_once() -> None:
-    before = process_use(os.getpid()).pss_bytes
-    held = bytearray(64 << 20)
-    held[::4096] = b"x" * len(held[::4096])
-    assert process_use(os.getpid()).pss_bytes - before == pytest.approx(64 << 20, rel=0.1)
+    """In a process that does nothing else: this one has other threads, and memory that they give back."""
+    code = (
+        "import sys; print(flush=True); sys.stdin.readline(); held = b'x' * (64 << 20); print(flush=True); "
+        "sys.stdin.readline()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdout.readline()
+        before = process_use(child.pid).pss_bytes
+        child.stdin.write(b"\n")
+        child.stdin.flush()
+        child.stdout.readline()
+        held = process_use(child.pid).pss_bytes - before
+        child.stdin.close()
+    assert held == pytest.approx(64 << 20, rel=0.1)
 
 
 def test_children_of_children_are_found() -> None:

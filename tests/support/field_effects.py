@@ -64,8 +64,12 @@ def first_choice(key: str) -> Callable[[Json], Any]:
 
 _LONG: Json = {"max_tokens": 48, "temperature": 0}
 _STOPS = list(range(0, 260, 2))
+_FREE: Json = {"allowed_token_ids": None}
+_LIST: Json = {"type": "array", "items": {"enum": [1]}, "minItems": 3, "maxItems": 3}
 _BEAMS = "tests/server/test_beam_search.py"
 _TEXTS = "tests/text/test_detokenizer.py"
+_TERMS = "tests/server/test_terms.py"
+_PLAN, _CALLS = "tests/server/test_answer_plan.py", "tests/server/test_tools.py"
 
 GENERATION: Mapping[str, Row] = {
     "model": Refusal("other", 404),
@@ -94,7 +98,17 @@ GENERATION: Mapping[str, Row] = {
     "use_beam_search": Effect(True, text, {"n": 2, "allowed_token_ids": None}),
     "length_penalty": Elsewhere(_BEAMS, "length_penalty"),
     "early_stopping": Elsewhere(_BEAMS, "early_stopping"),
+    "response_format": Effect({"type": "json_schema", "json_schema": {"schema": {"enum": ["red"]}}}, text, _FREE),
+    "structured_outputs": Effect({"regex": "[0-9]{3}"}, text, _FREE),
+    "guided_json": Effect({"enum": ["red"]}, text, _FREE),
+    "guided_json_object": Effect(True, text, _FREE),
+    "guided_regex": Effect("[0-9]{3}", text, _FREE),
+    "guided_choice": Effect(["red"], text, _FREE),
+    "guided_grammar": Effect('start: "red"', text, _FREE),
+    "guided_whitespace_pattern": Effect("\\n{2}", text, {**_FREE, "guided_json": _LIST}),
     "priority": Refusal(1),
+    "user": Elsewhere(_TERMS, "user"),
+    "timeout_s": Elsewhere(_TERMS, "timeout_s"),
     "request_id": Effect("mine", lambda a: a["id"].endswith("-mine")),
     "return_kv_usage": Effect(True, lambda a: a["usage"].get("kv_cache") is not None),
     "return_token_ids": Effect(True, first_choice("token_ids")),
@@ -136,9 +150,8 @@ CHAT: Mapping[str, Row] = {
     "chat_template": Refusal("{{ messages }}"),
     "chat_template_kwargs": Refusal({"bos_token": "x"}),
     "reasoning_effort": Elsewhere("tests/server/test_chat.py", "reasoning_effort"),
+    "tools": Elsewhere(_CALLS, "tools"),
+    "tool_choice": Elsewhere(_PLAN, "tool_choice"),
+    "parallel_tool_calls": Elsewhere(_CALLS, "parallel_tool_calls"),
+    "include_reasoning": Elsewhere(_CALLS, "include_reasoning"),
 }
-
-TOOLS = frozenset(
-    {"response_format", "structured_outputs", "tools", "tool_choice", "parallel_tool_calls"}
-)
-"""Fields of structured output and tools, whose tests stand with them."""

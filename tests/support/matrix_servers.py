@@ -15,7 +15,7 @@ from support.server_process import running_server, tiny_config, write_long_text_
 @contextlib.contextmanager
 def matrix_clients(folder: Path) -> Iterator[tuple[httpx.Client, httpx.Client]]:
     """Clients of both."""
-    write_long_text_model(folder, 512)
+    write_long_text_model(folder, 1024)  # tools are explained in words
     config = replace(tiny_config(folder, num_blocks=1024), speculation=False)
     guessing = replace(config, speculation=True, speculative_config=SpeculationConfig())
     with (

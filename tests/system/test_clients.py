@@ -15,7 +15,12 @@ from langchain_openai import ChatOpenAI, OpenAI, OpenAIEmbeddings
 from pydantic import SecretStr
 
 from support.command import environment
-from support.server_process import RunningServer
+from support.server_process import (
+    RunningServer,
+    running_server,
+    tiny_config,
+    write_long_text_model,
+)
 
 MODEL = "tiny"
 PRINTABLE = list(range(4, 98))
@@ -95,6 +100,95 @@ def test_openai_responses(openai_client: openai.OpenAI) -> None:
     openai_client.responses.delete(second.id)
     with pytest.raises(openai.NotFoundError):
         openai_client.responses.retrieve(second.id)
+
+
+WEATHER: dict[str, Any] = {
+    "type": "object",
+    "properties": {"city": {"enum": ["Rome", "Bern"]}, "days": {"enum": [1, 2]}},
+    "required": ["city", "days"],
+    "additionalProperties": False,
+}
+QUESTION: Any = {"role": "user", "content": "weather?"}
+
+
+@pytest.fixture(scope="module")
+def roomy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A real server with room for tools that are explained: a token is a character here."""
+    folder = tmp_path_factory.mktemp("roomy") / MODEL
+    write_long_text_model(folder, 2048)
+    with running_server(tiny_config(folder, num_blocks=1024)) as server:
+        yield server
+        server.wait_idle()
+
+
+def test_an_openai_tool_round_trip(roomy: RunningServer) -> None:
+    with openai.OpenAI(base_url=f"{roomy.url}/v1", api_key=KEY, max_retries=0) as client:
+        _go_round_with_openai(client)
+
+
+def _go_round_with_openai(client: openai.OpenAI) -> None:
+    tool: Any = {"type": "function", "name": "weather", "parameters": WEATHER, "strict": True}
+    asked: dict[str, Any] = {
+        "model": MODEL,
+        "tools": [tool],
+        "temperature": 0,
+        "parallel_tool_calls": False,
+        "tool_choice": "required",
+    }
+    first = client.responses.create(input=[QUESTION], **asked)
+    (call,) = first.output
+    assert call.type == "function_call" and call.name == "weather"
+    assert json.loads(call.arguments)["city"] in ("Rome", "Bern")
+    with client.responses.stream(input=[QUESTION], **asked) as stream:
+        deltas = [e.delta for e in stream if e.type == "response.function_call_arguments.delta"]
+        (streamed,) = stream.get_final_response().output
+    assert streamed.type == "function_call" and streamed.arguments == call.arguments
+    assert "".join(deltas) == call.arguments
+    result: Any = {"type": "function_call_output", "call_id": call.call_id, "output": "sunny"}
+    answers = asked | {"tool_choice": "none", "max_output_tokens": 8}
+    stored = client.responses.create(input=[result], previous_response_id=first.id, **answers)
+    # The item itself goes back, as the client's users do it.
+    sent: Any = [QUESTION, call, result]
+    again = client.responses.create(input=sent, **answers)
+    assert stored.usage is not None and again.usage is not None
+    assert stored.usage.input_tokens == again.usage.input_tokens
+    assert stored.output_text == again.output_text != ""
+
+
+def test_an_anthropic_tool_round_trip(roomy: RunningServer) -> None:
+    with anthropic.Anthropic(base_url=roomy.url, api_key=KEY, max_retries=0) as client:
+        _go_round_with_anthropic(client)
+
+
+def _go_round_with_anthropic(client: anthropic.Anthropic) -> None:
+    tool: Any = {"name": "weather", "description": "of a city", "input_schema": WEATHER}
+    asked: dict[str, Any] = {
+        "model": MODEL,
+        "max_tokens": 150,
+        "tools": [tool],
+        "tool_choice": {"type": "any", "disable_parallel_tool_use": True},
+        "extra_body": {"temperature": 0.0},
+    }
+    first = client.messages.create(messages=[QUESTION], **asked)
+    assert first.stop_reason == "tool_use"
+    (call,) = first.content
+    assert call.type == "tool_use" and call.name == "weather"
+    assert call.input["city"] in ("Rome", "Bern")
+    with client.messages.stream(messages=[QUESTION], **asked) as stream:
+        pieces = [e.partial_json for e in stream if e.type == "input_json"]
+        final = stream.get_final_message()
+    (streamed,) = final.content
+    assert streamed.type == "tool_use" and streamed.input == call.input
+    assert json.loads("".join(pieces)) == call.input and final.stop_reason == "tool_use"
+    result = {"type": "tool_result", "tool_use_id": call.id, "content": "sunny"}
+    turns: Any = [
+        QUESTION,
+        {"role": "assistant", "content": first.content},
+        {"role": "user", "content": [result]},
+    ]
+    answers = asked | {"tool_choice": {"type": "none"}, "max_tokens": 8}
+    second = client.messages.create(messages=turns, **answers)
+    assert said(second) and second.stop_reason == "max_tokens"
 
 
 async def test_openai_responses_asynchronously(async_openai: openai.AsyncOpenAI) -> None:

@@ -131,6 +131,8 @@ def test_the_openai_client_chooses_by_model(server: RunningServer) -> None:
 
 def test_metrics_are_labelled(http: httpx.Client) -> None:
     text = http.get("/metrics").text
+    series = [line.rpartition(" ")[0] for line in text.splitlines() if not line.startswith("#")]
+    assert len(set(series)) == len(series), "two models under one name"
     for name in ("large", "small"):
         assert f'vllm:num_requests_running{{engine="0",model_name="{name}"}} 0.0' in text
     assert text.count("# TYPE vllm:num_requests_running gauge") == 1

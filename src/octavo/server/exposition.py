@@ -63,8 +63,8 @@ class Exposition(Collector):
         yield from self._engine()
         yield from self._settings()
         stats = self._client.stats
-        yield from tgi_metrics(self._metrics, stats)
-        yield from triton_metrics(self._metrics, stats, self._labels()[0])
+        yield from tgi_metrics(metrics, stats)
+        yield from triton_metrics(metrics, stats, self._labels()[0])
 
     def _labels(self) -> list[str]:
         ready = self._client.ready

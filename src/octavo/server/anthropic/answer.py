@@ -1,46 +1,53 @@
 """The answer of /v1/messages, whole or as a stream of events."""
 
 import contextlib
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import msgspec
 
+from octavo.server.anthropic.blocks import ContentBlocks
 from octavo.server.anthropic.errors import event
 from octavo.server.generation import ChoiceText
+from octavo.server.openai.answer_plan import AnswerPlan, PartReader
 from octavo.server.openai.exchange import Exchange
 from octavo.server.openai.usage import Usage
 
-_STOP_REASONS = {"length": "max_tokens", "tool_calls": "tool_use", "abort": None}
+_STOP_REASONS = {"length": "max_tokens", "abort": None}
 
 
 class MessagesAnswer:
-    """Turns outputs into content blocks. The text of a request with one choice is one block."""
+    """Turns outputs into content blocks: text, tool use, and thoughts if they were asked for."""
 
-    def __init__(self, exchange: Exchange) -> None:
+    def __init__(self, exchange: Exchange, plan: AnswerPlan) -> None:
         self._exchange = exchange
         self._usage = Usage(exchange.request)
+        self._reader = PartReader(plan)
+        self._blocks = ContentBlocks(plan.new_call_id)
+        self._last: ChoiceText | None = None
 
     async def whole(self) -> bytes:
         """The JSON body."""
         texts: list[str] = []
-        last: ChoiceText | None = None
         async with contextlib.aclosing(self._exchange.outputs()) as outputs:
             async for output in outputs:
                 self._usage.count(output)
                 if isinstance(output, ChoiceText):
                     texts.append(output.text)
-                    last = output
+                    self._last = output
+        # The events of blocks are made and dropped: the blocks are what stays.
+        for _ in self._blocks.add(self._reader.add("".join(texts), is_last=True)):
+            pass
+        for _ in self._blocks.finish():
+            pass
         message = self._message()
-        message["content"] = [_text_block("".join(texts))]
-        message.update(_stop(last))
+        message["content"] = self._blocks.blocks
+        message.update(self._stop())
         message["usage"] = self._counts()
         return msgspec.json.encode(message)
 
     async def frames(self) -> AsyncGenerator[bytes, None]:
         """The events, from `message_start` to `message_stop`."""
-        blocks = BlockEvents()
-        last: ChoiceText | None = None
         is_begun = False
         async with contextlib.aclosing(self._exchange.outputs()) as outputs:
             async for output in outputs:
@@ -49,12 +56,14 @@ class MessagesAnswer:
                     yield event("message_start", {"message": self._message()})
                 self._usage.count(output)
                 if isinstance(output, ChoiceText):
-                    last = output
-                    for frame in blocks.text(output.text):
-                        yield frame
-        for frame in blocks.end():
-            yield frame
-        yield event("message_delta", {"delta": _stop(last), "usage": self._counts()})
+                    self._last = output
+                    is_last = output.finish_reason is not None
+                    parts = self._reader.add(output.text, is_last=is_last)
+                    for name, fields in self._blocks.add(parts):
+                        yield event(name, fields)
+        for name, fields in self._blocks.finish():
+            yield event(name, fields)
+        yield event("message_delta", {"delta": self._stop(), "usage": self._counts()})
         yield event("message_stop", {})
 
     def _message(self) -> dict[str, Any]:
@@ -80,43 +89,11 @@ class MessagesAnswer:
             "output_tokens": sum(self._usage.per_choice),
         }
 
-
-class BlockEvents:
-    """The events of content blocks that come one after another."""
-
-    def __init__(self) -> None:
-        self._index = 0
-        self._is_open = False
-
-    def text(self, text: str) -> Iterator[bytes]:
-        """More of the text block, which begins with its first text."""
-        if not text:
-            return
-        yield from self._open()
-        yield self._event("content_block_delta", delta={"type": "text_delta", "text": text})
-
-    def end(self) -> Iterator[bytes]:
-        """The end of all blocks; an answer has at least one, if an empty one."""
-        yield from self._open()
-        yield self._event("content_block_stop")
-
-    def _open(self) -> Iterator[bytes]:
-        if not self._is_open:
-            self._is_open = True
-            yield self._event("content_block_start", content_block=_text_block(""))
-
-    def _event(self, name: str, **fields: Any) -> bytes:
-        return event(name, {"index": self._index, **fields})
-
-
-def _text_block(text: str) -> dict[str, Any]:
-    return {"type": "text", "text": text}
-
-
-def _stop(last: ChoiceText | None) -> dict[str, Any]:
-    """Why the answer ended. A stop string of the request is its stop sequence."""
-    reason = last.finish_reason if last else None
-    sequence = last.stop_reason if last and isinstance(last.stop_reason, str) else None
-    if sequence is not None:
-        return {"stop_reason": "stop_sequence", "stop_sequence": sequence}
-    return {"stop_reason": _STOP_REASONS.get(reason or "", "end_turn"), "stop_sequence": None}
+    def _stop(self) -> dict[str, Any]:
+        """Why the answer ended. A stop string of the request is its stop sequence."""
+        last = self._last
+        if last and isinstance(last.stop_reason, str):
+            return {"stop_reason": "stop_sequence", "stop_sequence": last.stop_reason}
+        ended = "tool_use" if self._blocks.has_calls else "end_turn"
+        reason = _STOP_REASONS.get(last.finish_reason or "", ended) if last else ended
+        return {"stop_reason": reason, "stop_sequence": None}

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from octavo.errors import InvalidParameterError, UnsupportedParameterError
-from octavo.server.anthropic.requests import Conversation, MessagesRequest, ToolChoice
+from octavo.server.anthropic.requests import Conversation, MessagesRequest, Thinking, ToolChoice
 from octavo.server.openai.requests import ChatRequest
 
 ROLES = ("user", "assistant", "system")
@@ -38,6 +38,7 @@ def chat_request(body: Conversation) -> ChatRequest:
             temperature=body.temperature,
             top_p=body.top_p,
             top_k=body.top_k,
+            include_reasoning=_shows_thoughts(body.thinking),
         )
     return ChatRequest.model_validate(fields)
 
@@ -170,6 +171,25 @@ def _tool_choice(choice: ToolChoice | None) -> str | dict[str, Any] | None:
             value=choice.type,
         )
     return _TOOL_CHOICES[choice.type]
+
+
+def _shows_thoughts(thinking: Thinking | None) -> bool:
+    if thinking is None or thinking.type == "disabled":
+        return False
+    if thinking.type != "adaptive":
+        raise UnsupportedParameterError(
+            "thinking must have the type adaptive or disabled: thinking budgets are not available; "
+            f"given: {thinking.type[:40]!r}",
+            parameter="thinking",
+            value=thinking.type,
+        )
+    if thinking.display not in (None, "summarized", "omitted"):
+        raise InvalidParameterError(
+            f"thinking.display must be summarized or omitted; given: {thinking.display[:40]!r}",
+            parameter="thinking.display",
+            value=thinking.display,
+        )
+    return thinking.display != "omitted"
 
 
 def _response_format(form: dict[str, Any] | None) -> dict[str, Any] | None:

@@ -15,7 +15,7 @@ from octavo.server.anthropic.requests import (
 from octavo.server.generation import arrival_time
 from octavo.server.http_errors import use_error_shape
 from octavo.server.json_body import read_json_object
-from octavo.server.openai.chat import chat_exchange, check_no_calls
+from octavo.server.openai.chat import chat_exchange
 from octavo.server.openai.chat_prompt import chat_prompt
 from octavo.server.openai.exchange import send
 from octavo.server.openai.fields import ignored_header, parse_request
@@ -39,9 +39,9 @@ def messages_routes(serving: Serving) -> APIRouter:
         )
         model.check_name(body.model)
         chat = chat_request(body)
-        check_no_calls(chat)
         made = await chat_exchange(serving, model, chat, request, "msg", ignored, arrived)
-        return await send(made.exchange, MessagesAnswer(made.exchange), request, last=b"")
+        answer = MessagesAnswer(made.exchange, made.plan)
+        return await send(made.exchange, answer, request, last=b"")
 
     @router.post("/v1/messages/count_tokens", openapi_extra=json_body(CountTokensRequest))
     async def count_tokens(request: Request) -> Response:

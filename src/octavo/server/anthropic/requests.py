@@ -30,6 +30,15 @@ class OutputConfig(NestedBody):
     """Handed to the template as `reasoning_effort`."""
 
 
+class Thinking(NestedBody):
+    """Whether the model's thoughts are shown. How much it thinks is its own affair."""
+
+    type: str
+    """adaptive or disabled."""
+    display: str | None = None
+    """summarized or omitted. Thoughts are shown as they are."""
+
+
 class Conversation(RequestBody):
     """What is said, and what may be called: the same for an answer and for counting."""
 
@@ -57,6 +66,8 @@ class MessagesRequest(Conversation):
     temperature: float | None = None
     top_p: float | None = None
     top_k: Int | None = None
+    thinking: Thinking | None = None
+    """Null: thoughts are left out of the answer."""
 
 
 _NOT_SERVED = "only what runs in this server is available"
@@ -71,9 +82,6 @@ _NO_EFFECT = frozenset(
     }
 )
 _REFUSED = {
-    "thinking": Refused(
-        "thinking is neither asked for nor split from the text", ({"type": "disabled"},)
-    ),
     "container": Refused(_NOT_SERVED),
     "mcp_servers": Refused(_NOT_SERVED, ([],)),
     "context_management": Refused("conversations are never edited", ({}, {"edits": []})),
@@ -84,7 +92,5 @@ _REFUSED = {
 MESSAGES_FIELDS = KnownFields(no_effect=_NO_EFFECT, refused=_REFUSED)
 COUNT_FIELDS = KnownFields(
     no_effect=_NO_EFFECT | {"thinking", "speed"},  # counted before anything is generated
-    refused={
-        name: refused for name, refused in _REFUSED.items() if name not in ("thinking", "speed")
-    },
+    refused={name: refused for name, refused in _REFUSED.items() if name != "speed"},
 )

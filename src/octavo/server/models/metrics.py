@@ -12,6 +12,8 @@ from octavo.server.models.registry import ModelRegistry
 from octavo.server.models.slot import SlotState
 
 _SLOW_CLIENTS = "octavo_slow_clients"
+_OF_NO_MODEL = (_SLOW_CLIENTS, "tgi_")
+"""Beginnings of names without a model in their labels: connections, and what a server of one model calls its own."""
 
 
 class ModelsExposition(Collector):
@@ -41,8 +43,8 @@ class ModelsExposition(Collector):
             if slot.loaded is None:
                 continue
             for metric in slot.loaded.serving.exposition.collect():
-                if metric.name == _SLOW_CLIENTS:
-                    continue  # connections belong to no model
+                if metric.name.startswith(_OF_NO_MODEL):
+                    continue
                 if metric.name in families:
                     families[metric.name].samples += metric.samples
                 else:

@@ -11,6 +11,7 @@ from octavo.errors import InvalidParameterError, UnsupportedParameterError
 from octavo.server.openai.requests import ChatRequest
 from octavo.server.openai.structured_outputs import form_field
 from octavo.text.answer.parser import AnswerFormat, AnswerParser, answer_format
+from octavo.text.answer.parts import Content, Part, Reasoning
 from octavo.text.answer.tools import Tool, calls_grammar, tools_of
 from octavo.text.chat_template import ChatTemplate
 from octavo.text.tokenizer import Tokenizer
@@ -37,9 +38,14 @@ class AnswerPlan:
     prompt: str
     includes_reasoning: bool
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether the text of an answer is content as it stands."""
+        return self.choice is None and self.form.reasoning is None
+
     def parser(self) -> AnswerParser | None:
         """A reader for one choice; None if its text is content as it stands."""
-        if self.choice is None and self.form.reasoning is None:
+        if self.is_plain:
             return None
         names = None if self.choice is None else frozenset(t.name for t in self.choice.tools)
         max_calls = 1 if self.choice is not None and not self.choice.several else None
@@ -52,7 +58,7 @@ class AnswerPlan:
 
     def constrained(self, params: SamplingParams, tokenizer: Tokenizer) -> SamplingParams:
         """The parameters with the grammar of calls, if they must come, and with the marks of the parts in the text."""
-        if self.choice is None and self.form.reasoning is None:
+        if self.is_plain:
             return params
         changes: dict[str, Any] = {}
         if any(_is_special(mark, tokenizer) for mark in self.form.marks):
@@ -87,6 +93,23 @@ class AnswerPlan:
             return grammar
         start = None if thought.begins_inside(self.prompt) else thought.start
         return replace(grammar, thought_end=thought.end, thought_start=start)
+
+
+class PartReader:
+    """Reads one choice of any plan, without thoughts that are not to be shown."""
+
+    def __init__(self, plan: AnswerPlan) -> None:
+        self._parser = plan.parser()
+        self._includes_reasoning = plan.includes_reasoning
+
+    def add(self, text: str, *, is_last: bool) -> list[Part]:
+        """The parts that more text adds; with `is_last` all that was held back too."""
+        if self._parser is None:
+            return [Content(text)] if text else []
+        parts = self._parser.add(text, is_last=is_last)
+        if self._includes_reasoning:
+            return parts
+        return [part for part in parts if not isinstance(part, Reasoning)]
 
 
 def plan_answer(

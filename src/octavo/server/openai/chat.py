@@ -5,7 +5,6 @@ from typing import NamedTuple
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from octavo.errors import InvalidParameterError, UnsupportedParameterError
 from octavo.server.generation import arrival_time
 from octavo.server.json_body import read_json_object
 from octavo.server.openai.answer_plan import AnswerPlan, plan_answer, tool_choice_of
@@ -75,7 +74,6 @@ async def chat_exchange(
         may_call=choice is not None,
     )
     plan = plan_answer(body, choice, prompt.template, serving.config, prompt.text)
-    params = plan.constrained(params, model.assets.tokenizer)
     if serving.config.strict_requests:
         refuse_unknown(prompt.ignored_fields)
     ignored = ignored + prompt.ignored_fields
@@ -87,7 +85,7 @@ async def chat_exchange(
             serving,
             model,
             body,
-            params,
+            plan.constrained(params, model.assets.tokenizer),
             [prompt.token_ids],
             default_max_tokens=None,
             cache_salt=cache_salt_of(body.cache_salt, request, serving.config),
@@ -100,19 +98,3 @@ async def chat_exchange(
         headers=ignored_header(ignored),
     )
     return ChatExchange(exchange, prompt, plan)
-
-
-def check_no_calls(body: ChatRequest) -> None:
-    """Raise for tool calls that would have to be made, where an answer has no place for them."""
-    choice = body.tool_choice
-    if body.tools:
-        if choice != "none":
-            raise UnsupportedParameterError(
-                "tools are only supported with tool_choice none: calls are not available here",
-                parameter="tools" if choice is None else "tool_choice",
-                value=choice,
-            )
-    elif choice not in (None, "none"):
-        raise InvalidParameterError(
-            "tool_choice needs tools", parameter="tool_choice", value=choice
-        )

@@ -9,10 +9,13 @@ import msgspec
 from octavo.errors import OctavoError
 from octavo.server.generation import ChoiceText, Output
 from octavo.server.http_errors import error_object, message_of
+from octavo.server.openai.answer_plan import AnswerPlan, PartReader
 from octavo.server.openai.exchange import Exchange, now
 from octavo.server.openai.logprobs import chat_logprobs
+from octavo.server.openai.responses.items import OutputItems
 from octavo.server.openai.responses.request import ResponsesRequest
 from octavo.server.openai.usage import Usage
+from octavo.text.answer.parts import Content, Part
 
 _TAKEN_OVER = (
     "instructions", "metadata", "max_output_tokens", "previous_response_id", "top_logprobs", "user",
@@ -22,7 +25,7 @@ _TAKEN_OVER = (
 
 
 class ResponsesAnswer:
-    """Turns outputs into the output items of a response: one message of text.
+    """Turns outputs into the output items of a response: messages, function calls, reasoning.
 
     `keep` is called with the finished response, once, before its last byte is sent.
     """
@@ -30,28 +33,39 @@ class ResponsesAnswer:
     def __init__(
         self,
         exchange: Exchange,
+        plan: AnswerPlan,
         body: ResponsesRequest,
-        keep: Callable[[dict[str, Any], str], None],
+        keep: Callable[[dict[str, Any]], None],
     ) -> None:
         self._exchange = exchange
         self._body = body
         self._keep = keep
         self._usage = Usage(exchange.request)
-        self._item_id = exchange.response_id.replace("resp", "msg", 1)
         self._wants_logprobs = bool(getattr(exchange.body, "logprobs", None))
-        self._texts: list[str] = []
-        self._logprobs: list[dict[str, Any]] = []
+        self._reader = PartReader(plan)
+        self._items = OutputItems(
+            exchange.response_id, plan.new_call_id, wants_logprobs=self._wants_logprobs
+        )
         self._last: ChoiceText | None = None
         self._num_events = 0
 
     async def whole(self) -> bytes:
         """The JSON body."""
+        texts: list[str] = []
+        logprobs: list[dict[str, Any]] = []
         async with contextlib.aclosing(self._exchange.outputs()) as outputs:
             async for output in outputs:
                 self._usage.count(output)
                 if isinstance(output, ChoiceText):
-                    self._take(output)
-        return msgspec.json.encode(self._finish())
+                    self._last = output
+                    texts.append(output.text)
+                    logprobs += self._logprobs(output)
+        # The events of items are made and dropped: the items are what stays.
+        for _ in self._items.add(self._parts("".join(texts), logprobs, is_last=True), logprobs):
+            pass
+        for _ in self._items.finish(self._status):
+            pass
+        return msgspec.json.encode(self._finished())
 
     async def frames(self) -> AsyncGenerator[bytes, None]:
         """The events, from `response.created` to `response.completed`, `response.incomplete` or `response.failed`.
@@ -74,46 +88,34 @@ class ResponsesAnswer:
 
     def _frames_of(self, output: Output) -> Iterator[bytes]:
         if not self._num_events:
-            yield from self._first_frames()
+            response = self._response("in_progress")
+            yield self._event("created", response=response)
+            yield self._event("in_progress", response=response)
         self._usage.count(output)
         if isinstance(output, ChoiceText):
-            logprobs = self._take(output)
-            if output.text or logprobs:
-                yield self._part_event(
-                    "output_text.delta", delta=output.text, logprobs=_in_events(logprobs)
-                )
+            self._last = output
+            logprobs = self._logprobs(output)
+            parts = self._parts(output.text, logprobs, is_last=output.finish_reason is not None)
+            for name, fields in self._items.add(parts, logprobs):
+                yield self._event(name, **fields)
 
-    def _take(self, output: ChoiceText) -> list[dict[str, Any]]:
-        """Keep what an output adds. Returns its log-probabilities."""
-        self._last = output
-        self._texts.append(output.text)
+    def _last_frames(self) -> Iterator[bytes]:
+        for name, fields in self._items.finish(self._status):
+            yield self._event(name, **fields)
+        response = self._finished()
+        yield self._event(response["status"], response=response)
+
+    def _parts(self, text: str, logprobs: list[dict[str, Any]], *, is_last: bool) -> list[Part]:
+        """Tokens without text may have log-probabilities, which text has to carry."""
+        parts = self._reader.add(text, is_last=is_last)
+        return parts or ([Content("")] if logprobs else [])
+
+    def _logprobs(self, output: ChoiceText) -> list[dict[str, Any]]:
         if not self._wants_logprobs:
             return []
-        logprobs: list[dict[str, Any]] = chat_logprobs(output.logprobs or [], self._exchange.names)[
-            "content"
-        ]
-        self._logprobs += logprobs
-        return logprobs
-
-    def _first_frames(self) -> list[bytes]:
-        response = self._response("in_progress")
-        item = self._item("in_progress", [])
-        return [
-            self._event("created", response=response),
-            self._event("in_progress", response=response),
-            self._event("output_item.added", output_index=0, item=item),
-            self._part_event("content_part.added", part=self._part(is_done=False)),
-        ]
-
-    def _last_frames(self) -> list[bytes]:
-        text = "".join(self._texts)
-        response = self._finish()
-        return [
-            self._part_event("output_text.done", text=text, logprobs=_in_events(self._logprobs)),
-            self._part_event("content_part.done", part=self._part(is_done=True)),
-            self._event("output_item.done", output_index=0, item=response["output"][0]),
-            self._event(response["status"], response=response),
-        ]
+        logprobs = chat_logprobs(output.logprobs or [], self._exchange.names)
+        content: list[dict[str, Any]] = logprobs["content"]
+        return content
 
     def _failed(self, error: OctavoError) -> list[bytes]:
         response = self._response("failed")
@@ -122,18 +124,21 @@ class ResponsesAnswer:
         data = {"code": str(told["code"]), "message": told["message"], "param": told["param"]}
         return [self._frame("error", data), self._event("failed", response=response)]
 
-    def _finish(self) -> dict[str, Any]:
-        """The whole response, which is kept if the client wants that."""
+    @property
+    def _status(self) -> str:
         reason = self._last.finish_reason if self._last else None
-        status = "incomplete" if reason in ("length", "abort") else "completed"
-        response = self._response(status)
-        if status == "incomplete":
+        return "incomplete" if reason in ("length", "abort") else "completed"
+
+    def _finished(self) -> dict[str, Any]:
+        """The whole response, which is kept if the client wants that."""
+        response = self._response(self._status)
+        if self._status == "incomplete":
             response["incomplete_details"] = {"reason": "max_output_tokens"}
         else:
             response["completed_at"] = now()
-        response["output"] = [self._item(status, [self._part(is_done=True)])]
+        response["output"] = self._items.items
         response["usage"] = self._counts()
-        self._keep(response, "".join(self._texts))
+        self._keep(response)
         return response
 
     def _response(self, status: str) -> dict[str, Any]:
@@ -156,28 +161,12 @@ class ResponsesAnswer:
             "temperature": params.temperature,
             "text": {"format": (body.text and body.text.format) or {"type": "text"}},
             "tool_choice": body.tool_choice or "auto",
-            "tools": body.tools or [],
+            "tools": [{"parameters": None, "strict": False, **tool} for tool in body.tools or ()],
             "top_p": params.top_p,
             "truncation": "disabled",
             "usage": None,
             **response,
         }
-
-    def _item(self, status: str, content: list[dict[str, Any]]) -> dict[str, Any]:
-        return {
-            "id": self._item_id,
-            "type": "message",
-            "role": "assistant",
-            "status": status,
-            "content": content,
-        }
-
-    def _part(self, *, is_done: bool) -> dict[str, Any]:
-        text = "".join(self._texts) if is_done else ""
-        part: dict[str, Any] = {"type": "output_text", "text": text, "annotations": []}
-        if self._wants_logprobs:
-            part["logprobs"] = self._logprobs if is_done else []
-        return part
 
     def _counts(self) -> dict[str, Any]:
         usage = self._usage.total()
@@ -188,13 +177,20 @@ class ResponsesAnswer:
                 "cache_write_tokens": 0,
             },
             "output_tokens": usage["completion_tokens"],
-            "output_tokens_details": {"reasoning_tokens": 0},
+            "output_tokens_details": {"reasoning_tokens": self._num_reasoning_tokens()},
             "total_tokens": usage["total_tokens"],
         }
 
-    def _part_event(self, name: str, **fields: Any) -> bytes:
-        place = {"item_id": self._item_id, "output_index": 0, "content_index": 0}
-        return self._event(name, **place, **fields)
+    def _num_reasoning_tokens(self) -> int:
+        """Of the thoughts encoded again: which tokens the model wrote them in is lost where their text is split off."""
+        thoughts = [
+            part["text"]
+            for item in self._items.items
+            if item["type"] == "reasoning"
+            for part in item["content"]
+        ]
+        encode = self._exchange.model.assets.tokenizer.encode
+        return sum(len(encode(text, add_special_tokens=False)) for text in thoughts)
 
     def _event(self, name: str, **fields: Any) -> bytes:
         return self._frame(f"response.{name}", fields)
@@ -203,18 +199,3 @@ class ResponsesAnswer:
         event = {"type": kind, "sequence_number": self._num_events, **fields}
         self._num_events += 1
         return b"event: " + kind.encode() + b"\ndata: " + msgspec.json.encode(event) + b"\n\n"
-
-
-def _in_events(logprobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Events have the tokens without their bytes."""
-    return [
-        {
-            **_without_bytes(entry),
-            "top_logprobs": [_without_bytes(top) for top in entry["top_logprobs"]],
-        }
-        for entry in logprobs
-    ]
-
-
-def _without_bytes(entry: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in entry.items() if name != "bytes"}

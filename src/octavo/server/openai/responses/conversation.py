@@ -19,11 +19,14 @@ def input_messages(body: ResponsesRequest) -> list[dict[str, Any]]:
     """What the request adds to the conversation. Raises InvalidParameterError, UnsupportedParameterError."""
     if isinstance(body.input, str):
         return [{"role": "user", "content": body.input}]
+    return item_messages(body.input, "input")
+
+
+def item_messages(items: Sequence[dict[str, Any]], name: str) -> list[dict[str, Any]]:
+    """Items, of an input or an output, as messages. Raises InvalidParameterError, UnsupportedParameterError."""
     messages: list[dict[str, Any]] = []
-    for i, item in enumerate(body.input):
-        _add_item(messages, item, f"input[{i}]")
-    if not messages:
-        raise InvalidParameterError("input has no message", parameter="input")
+    for i, item in enumerate(items):
+        _add_item(messages, item, f"{name}[{i}]")
     return messages
 
 
@@ -76,7 +79,10 @@ def _add_item(messages: list[dict[str, Any]], item: dict[str, Any], where: str) 
             )
         if "content" not in item:
             raise InvalidParameterError(f"{where} must have a content", parameter="input")
-        messages.append({"role": role, "content": item["content"]})
+        if role == "assistant" and messages and _is_thought(messages[-1]):
+            messages[-1]["content"] = item["content"]
+        else:
+            messages.append({"role": role, "content": item["content"]})
     elif kind == "function_call":
         _add_call(messages, item, where)
     elif kind == "function_call_output":
@@ -84,13 +90,20 @@ def _add_item(messages: list[dict[str, Any]], item: dict[str, Any], where: str) 
         messages.append({**message, "content": item.get("output")})
     elif kind == "reasoning":
         texts = [part.get("text", "") for part in item.get("content") or ()]
-        messages.append({"role": "assistant", "reasoning_content": "\n".join(texts)})
+        thoughts = {"content": None, "reasoning_content": "\n".join(texts)}
+        messages.append({"role": "assistant", **thoughts})
     else:
         raise UnsupportedParameterError(
             f"{where}: items of type {str(kind)[:40]!r} are not supported",
             parameter="input",
             value=kind,
         )
+
+
+def _is_thought(message: dict[str, Any]) -> bool:
+    """Whether a message has nothing yet but what was thought before it."""
+    said = message["content"] is not None or "tool_calls" in message
+    return "reasoning_content" in message and not said
 
 
 def _add_call(messages: list[dict[str, Any]], item: dict[str, Any], where: str) -> None:

@@ -6,14 +6,19 @@ import msgspec
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
+from octavo.errors import UnsupportedParameterError
 from octavo.server.generation import arrival_time
 from octavo.server.json_body import read_json_object
 from octavo.server.openai.cache_salt import key_hash
-from octavo.server.openai.chat import chat_exchange, check_no_calls
+from octavo.server.openai.chat import chat_exchange
 from octavo.server.openai.exchange import send
 from octavo.server.openai.fields import parse_request
 from octavo.server.openai.responses.answer import ResponsesAnswer
-from octavo.server.openai.responses.conversation import chat_request, input_messages
+from octavo.server.openai.responses.conversation import (
+    chat_request,
+    input_messages,
+    item_messages,
+)
 from octavo.server.openai.responses.request import RESPONSES_FIELDS, ResponsesRequest
 from octavo.server.openai.responses.store import ResponseStore, StoredResponse
 from octavo.server.openapi import json_body
@@ -41,16 +46,16 @@ def responses_routes(serving: Serving) -> APIRouter:
             previous = store.get(tenant, body.previous_response_id, "previous_response_id")
             messages = [*previous.messages, *messages]
         chat = chat_request(body, messages)
-        check_no_calls(chat)
-        exchange = (
-            await chat_exchange(serving, model, chat, request, "resp", ignored, arrived)
-        ).exchange
+        made = await chat_exchange(serving, model, chat, request, "resp", ignored, arrived)
+        if chat.logprobs and not made.plan.is_plain:
+            raise _no_logprobs(body)
 
-        def keep(response: dict[str, Any], text: str) -> None:
+        def keep(response: dict[str, Any]) -> None:
             if body.store is not False:
-                store.put(tenant, response["id"], _stored(body, messages, response, text))
+                store.put(tenant, response["id"], _stored(body, messages, response))
 
-        return await send(exchange, ResponsesAnswer(exchange, body, keep), request, last=b"")
+        answer = ResponsesAnswer(made.exchange, made.plan, body, keep)
+        return await send(made.exchange, answer, request, last=b"")
 
     _add_stored_routes(router, store)
     return router
@@ -86,11 +91,19 @@ def _add_stored_routes(router: APIRouter, store: ResponseStore) -> None:
         return JSONResponse({"id": response_id, "object": "response", "deleted": True})
 
 
+def _no_logprobs(body: ResponsesRequest) -> UnsupportedParameterError:
+    return UnsupportedParameterError(
+        "log-probabilities are not available where answers are split into text, calls and reasoning; "
+        "send no tools or tool_choice none to a model without reasoning, or use /v1/chat/completions",
+        parameter="top_logprobs" if body.top_logprobs else "include",
+    )
+
+
 def _stored(
-    body: ResponsesRequest, messages: list[dict[str, Any]], response: dict[str, Any], text: str
+    body: ResponsesRequest, messages: list[dict[str, Any]], response: dict[str, Any]
 ) -> StoredResponse:
     data = msgspec.json.encode(response)
-    conversation = (*messages, {"role": "assistant", "content": text})
+    conversation = (*messages, *item_messages(response["output"], "output"))
     items = tuple(_input_items(body, response["id"]))
     num_bytes = len(data) + len(msgspec.json.encode([conversation, items]))
     return StoredResponse(data, conversation, items, num_bytes)
@@ -103,11 +116,10 @@ def _input_items(body: ResponsesRequest, response_id: str) -> list[dict[str, Any
         given = [{"role": "user", "content": given}]
     items = []
     for i, item in enumerate(given):
-        item = {"type": "message", "id": f"item-{response_id}-{i}", **item}
+        item = {"type": "message", "id": f"item-{response_id}-{i}", "status": "completed", **item}
         if item["type"] == "message":
             kind = "output_text" if item["role"] == "assistant" else "input_text"
             if isinstance(item["content"], str):
                 item["content"] = [{"type": kind, "text": item["content"]}]
-            item.setdefault("status", "completed")
         items.append(item)
     return items
