@@ -23,6 +23,7 @@ from octavo.engine.process import MODULE, EngineProcess, start_engine_process
 from octavo.errors import ConfigError
 from octavo.server.api_key_file import all_api_keys
 from octavo.server.open_files import allow_open_files, open_standard_streams
+from octavo.server.stopping import done_before
 from octavo.server.tls import tls_context
 
 if TYPE_CHECKING:
@@ -204,15 +205,7 @@ class _Supervisor:
 
     async def _load(self) -> bool:
         """Wait until the model is loaded; False: a signal came first."""
-        loading = asyncio.ensure_future(self._serving.load())
-        stopping = asyncio.ensure_future(self._stop.wait())
-        await asyncio.wait((loading, stopping), return_when=asyncio.FIRST_COMPLETED)
-        stopping.cancel()
-        if not loading.done():
-            loading.cancel()
-            return False
-        loading.result()
-        return True
+        return await done_before(self._serving.load(), self._stop)
 
     async def _outlives_death(self) -> bool:
         """Wait whether the engine comes back. What has exited does not."""

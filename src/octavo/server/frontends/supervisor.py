@@ -35,6 +35,7 @@ from octavo.server.serve import (
     url_of,
 )
 from octavo.server.stats_log import log_stats
+from octavo.server.stopping import done_before
 from octavo.text.assets import load_text_assets
 
 if TYPE_CHECKING:
@@ -182,14 +183,7 @@ class _Supervisor:
         loading = asyncio.gather(
             self._client.wait_ready(), *(front.wait_ready() for front in self._front_ends)
         )
-        stopping = asyncio.ensure_future(self._stop.wait())
-        await asyncio.wait((loading, stopping), return_when=asyncio.FIRST_COMPLETED)
-        stopping.cancel()
-        if not loading.done():
-            loading.cancel()
-            return False
-        loading.result()
-        return True
+        return await done_before(loading, self._stop)
 
     async def _watch(self) -> int:
         while not self._stop.is_set():
