@@ -17,7 +17,7 @@ from octavo.planning.work import AttentionSpan, work_of
 from octavo.planning.workloads import Lengths, Population, make_requests
 from support.tiny_models import VOCAB_SIZE, tiny_folder
 
-BLOCKS, BLOCK, CONTEXT = 20, 16, 128
+BLOCKS, BLOCK, CONTEXT = 12, 16, 128
 LIMITS = SchedulerConfig(64, 8)
 
 
@@ -88,7 +88,9 @@ def test_every_step_is_the_same(n: int, prefix_caching: bool) -> None:
     assert [work_of(p, span) for p in simulated] == [work_of(p, span) for p in watchers[0].plans]
     assert batcher.num_copies == num_copies
     assert batcher.counts == measured.counts
-    assert batcher.counts.num_preemptions > 0
+    # By both ways that need no swap space: a tail, or all that answers to one prompt hold, who leave together.
+    assert batcher.counts.num_dropped_tails > 0
+    assert (batcher.counts.num_preemptions > batcher.counts.num_dropped_tails) or n == 1
     assert (batcher.counts.num_cached_tokens > 0) == prefix_caching
     assert (num_copies > 0) == (n > 1 or prefix_caching)
 

@@ -95,7 +95,9 @@ class SimulatedMachine:
     def _step(self) -> None:
         outcome = self.batcher.step()
         start = self.clock
-        self.clock = start + self._costs.seconds(outcome.work)
+        seconds = self._costs.seconds(outcome.work)
+        self.batcher.took(seconds)
+        self.clock = start + seconds
         if self._is_asleep:
             self.clock += self._costs.wake_s
             self._is_asleep = False
