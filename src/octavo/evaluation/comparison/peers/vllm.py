@@ -44,10 +44,11 @@ class VllmPeer:
         )
 
     def server(self, job: Job, setting: Setting, port: int) -> ServerCommand:
-        """`vllm serve`."""
+        """What `vllm serve` runs: that command itself asks for a package named vllm, and this build has another name."""
         return ServerCommand(
             (
-                str(ENVIRONMENT.folder / "bin" / "vllm"), "serve", str(folder_of(job)),
+                str(ENVIRONMENT.python), "-m", "vllm.entrypoints.openai.api_server",
+                "--model", str(folder_of(job)),
                 "--host", HOST, "--port", str(port), "--dtype", "bfloat16", "--seed", "0",
                 "--max-model-len", str(job.max_model_len), "--max-num-seqs", setting["max_num_seqs"],
                 "--no-enable-prefix-caching",
