@@ -30,7 +30,6 @@ from octavo.server.openai.prompts import check_token_ids
 from octavo.server.openai.requests import ChatPrefixRequest, PrefixFields, TextPrefixRequest
 from octavo.server.openapi import json_body
 from octavo.server.serving import ServedModel, Serving
-from octavo.server.terms import terms_of
 
 DEFAULT_TTL_S = 3600.0
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -92,8 +91,7 @@ async def _put(serving: Serving, name: str, request: Request) -> Response:
     fields = await read_json_object(request, serving.bodies)
     arrived = arrival_time()
     wanted = await _wanted(serving, model, fields)
-    salt = cache_salt_of(wanted.body.cache_salt, request, serving.config)
-    terms = terms_of(request, serving.config, arrived, timeout_s=wanted.body.timeout_s)
+    terms = serving.terms(request, arrived, wanted.body)
     ttl_s = DEFAULT_TTL_S if wanted.body.ttl_s is None else wanted.body.ttl_s
 
     async def compute() -> int:
@@ -101,7 +99,8 @@ async def _put(serving: Serving, name: str, request: Request) -> Response:
             f"prefix-{uuid.uuid4().hex}",
             wanted.token_ids,
             _ONE_TOKEN,
-            cache_salt=salt,
+            priority=terms.priority,
+            cache_salt=terms.cache_salt,
             tenant=terms.tenant,
             timeout_s=terms.seconds_left,
             pin=PinPrefix(name, ttl_s),
@@ -111,7 +110,7 @@ async def _put(serving: Serving, name: str, request: Request) -> Response:
             return outputs.num_cached_tokens
 
     num_cached = await run_while_connected(lambda _: compute(), request.receive)
-    described = _described(model, _find(serving, name, salt))
+    described = _described(model, _find(serving, name, terms.cache_salt))
     return _json({**described, "cached_tokens": num_cached}, ignored_header(wanted.ignored))
 
 

@@ -10,6 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
+from fastapi import Request
+
 from octavo.config import SchedulingPolicy, ServerConfig
 from octavo.engine.client import EngineClient
 from octavo.engine.messages import Ready
@@ -20,6 +22,8 @@ from octavo.server.generation import GenerationRequest, Generator
 from octavo.server.http_errors import HttpError
 from octavo.server.json_body import BodyMemory
 from octavo.server.metrics import Metrics
+from octavo.server.openai.common_fields import TermsFields
+from octavo.server.terms import NOTHING_ASKED, Terms, terms_of
 from octavo.text.assets import TextAssets
 
 _LOGGER = logging.getLogger(__name__)
@@ -134,6 +138,12 @@ class Serving:
             raise self._loading()
         names = self.config.served_model_names or (client.ready.model,)
         return ServedModel(client.ready, self._assets, names)
+
+    def terms(
+        self, http_request: Request, arrived: float, asked: TermsFields = NOTHING_ASKED
+    ) -> Terms:
+        """On which terms a request is served. Raises InvalidParameterError."""
+        return terms_of(http_request, self.config, self.policy, arrived, asked)
 
     def generator(self, model: ServedModel) -> Generator:
         """What makes text with `model`."""

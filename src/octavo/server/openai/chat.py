@@ -8,7 +8,6 @@ from starlette.responses import Response
 from octavo.server.generation import arrival_time
 from octavo.server.json_body import read_json_object
 from octavo.server.openai.answer_plan import AnswerPlan, plan_answer, tool_choice_of
-from octavo.server.openai.cache_salt import cache_salt_of
 from octavo.server.openai.chat_answer import ChatAnswer
 from octavo.server.openai.chat_prompt import ChatPrompt, chat_prompt
 from octavo.server.openai.exchange import Exchange, generation_request, now, response_id, send
@@ -18,7 +17,6 @@ from octavo.server.openai.requests import ChatRequest
 from octavo.server.openai.sampling import chat_params
 from octavo.server.openapi import json_body
 from octavo.server.serving import ServedModel, Serving
-from octavo.server.terms import terms_of
 
 
 class ChatExchange(NamedTuple):
@@ -64,7 +62,7 @@ async def chat_exchange(
     """
     model.check_generates()
     choice = tool_choice_of(body)
-    terms = terms_of(request, serving.config, arrived, timeout_s=body.timeout_s, user=body.user)
+    terms = serving.terms(request, arrived, body)
     params = chat_params(body, model.assets.sampling_defaults)
     prompt = await chat_prompt(
         serving,
@@ -82,13 +80,11 @@ async def chat_exchange(
         serving=serving,
         model=model,
         request=generation_request(
-            serving,
             model,
             body,
             plan.constrained(params, model.assets.tokenizer),
             [prompt.token_ids],
             default_max_tokens=None,
-            cache_salt=cache_salt_of(body.cache_salt, request, serving.config),
             arrived=arrived,
             terms=terms,
         ),

@@ -9,9 +9,8 @@ from typing import Any, Protocol
 from fastapi import Request
 from starlette.responses import Response
 
-from octavo.config import SchedulingPolicy
 from octavo.core.sampling_params import SamplingParams
-from octavo.errors import InvalidParameterError, UserError
+from octavo.errors import UserError
 from octavo.server.best_of import best_of
 from octavo.server.disconnect import run_while_connected
 from octavo.server.generation import GenerationRequest, Output, Prompt
@@ -111,14 +110,12 @@ async def send(
 
 
 def generation_request(
-    serving: Serving,
     model: ServedModel,
     body: GenerationBody,
     params: SamplingParams,
     token_ids: Sequence[list[int]],
     *,
     default_max_tokens: int | None,
-    cache_salt: str,
     arrived: float,
     terms: Terms,
 ) -> GenerationRequest:
@@ -126,30 +123,17 @@ def generation_request(
 
     Raises InvalidParameterError, PromptError, ContextLengthError.
     """
-    check_priority(body.priority, serving.policy)
     prompts = checked_prompts(model, params, token_ids, default_max_tokens=default_max_tokens)
     longest = max(prompt.params.max_tokens or 1 for prompt in prompts)
     return GenerationRequest(
         new_engine_id(),
         prompts,
-        body.priority or 0,
-        cache_salt,
+        terms,
         n=1 if body.n is None else body.n,
         wants_kv_usage=bool(body.return_kv_usage),
         beams=beam_search_params(body, longest),
         arrived=arrived,
-        terms=terms,
     )
-
-
-def check_priority(priority: int | None, policy: SchedulingPolicy) -> None:
-    """Raise InvalidParameterError for a priority that would have no effect."""
-    if priority and policy is not SchedulingPolicy.PRIORITY:
-        raise InvalidParameterError(
-            f"priority needs --scheduling-policy priority; given: {priority}",
-            parameter="priority",
-            value=priority,
-        )
 
 
 def checked_prompts(
