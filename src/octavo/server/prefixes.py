@@ -25,10 +25,10 @@ from octavo.server.openai.cache_salt import cache_salt_of
 from octavo.server.openai.chat_prompt import chat_prompt
 from octavo.server.openai.fields import ignored_header, parse_request, refuse_unknown
 from octavo.server.openai.known_fields import TOKENIZE_FIELDS
-from octavo.server.openai.limits import check_text_len
 from octavo.server.openai.prompts import check_token_ids
 from octavo.server.openai.requests import ChatPrefixRequest, PrefixFields, TextPrefixRequest
 from octavo.server.openapi import json_body
+from octavo.server.plain_request import encoded
 from octavo.server.serving import ServedModel, Serving
 
 DEFAULT_TTL_S = 3600.0
@@ -141,14 +141,11 @@ async def _wanted_messages(serving: Serving, model: ServedModel, fields: dict[st
 async def _wanted_text(serving: Serving, model: ServedModel, fields: dict[str, Any]) -> _Wanted:
     strict = serving.config.strict_requests
     body, ignored = parse_request(TextPrefixRequest, fields, TOKENIZE_FIELDS, strict=strict)
-    tokenizer, text = model.assets.tokenizer, body.prompt
+    text = body.prompt
     if not isinstance(text, str):
         return _Wanted(body, check_token_ids(text, model.ready.vocab_size, "prompt"), ignored)
-    check_text_len(text, model.ready.max_model_len)
     adds = body.add_special_tokens is not False
-    token_ids = await serving.off_loop(
-        len(text), lambda: tokenizer.encode(text, add_special_tokens=adds)
-    )
+    token_ids = await encoded(serving, model, text, add_special_tokens=adds)
     return _Wanted(body, token_ids, ignored)
 
 

@@ -166,8 +166,10 @@ class Serving:
 
     async def off_loop(self, size: int, work: Callable[[], Result]) -> Result:
         """Do text work of `size` characters, in a thread if it would make running streams wait."""
-        if size <= INLINE_CHARS:
-            return work()
+        return work() if size <= INLINE_CHARS else await self.in_thread(work)
+
+    async def in_thread(self, work: Callable[[], Result]) -> Result:
+        """Do text work that may take long."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     @contextlib.contextmanager

@@ -132,7 +132,8 @@ def _tool_result(block: dict[str, Any], where: str) -> dict[str, Any]:
     return {
         "role": "tool",
         "tool_call_id": _string(block, "tool_use_id", where),
-        "content": content,
+        # Templates know no failed results.
+        "content": f"Error: {content}" if block.get("is_error") is True else content,
     }
 
 
@@ -159,12 +160,14 @@ def _function(tool: dict[str, Any], position: int) -> dict[str, Any]:
             parameter="tools",
             value=tool.get("input_schema"),
         )
-    function = {
+    function: dict[str, Any] = {
         "name": _string(tool, "name", where, "tools"),
         "parameters": tool["input_schema"],
     }
     if "description" in tool:
         function["description"] = _string(tool, "description", where, "tools")
+    if tool.get("strict") is not None:
+        function["strict"] = tool["strict"]
     return {"type": "function", "function": function}
 
 

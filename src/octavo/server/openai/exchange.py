@@ -15,16 +15,18 @@ from octavo.server.best_of import best_of
 from octavo.server.disconnect import run_while_connected
 from octavo.server.generation import GenerationRequest, Output, Prompt
 from octavo.server.openai.beams import beam_search_params
+from octavo.server.openai.dialect import CHAT, Dialect
 from octavo.server.openai.limits import check_listed_ids, check_logprobs
 from octavo.server.openai.logprobs import TokenNames
 from octavo.server.openai.prompts import check_not_empty
 from octavo.server.openai.requests import GenerationBody
 from octavo.server.openai.sampling import max_tokens_in_context
-from octavo.server.openai.structured_outputs import grammar_field, naming_field
+from octavo.server.openai.structured_outputs import about_tools, form_field, naming_field
 from octavo.server.request_ids import new_engine_id, request_id_of
 from octavo.server.serving import ServedModel, Serving
 from octavo.server.streaming import DONE, EventStream
 from octavo.server.terms import Terms
+from octavo.text.answer.tools import Tool
 from octavo.text.bad_words import with_bad_words
 
 
@@ -39,6 +41,10 @@ class Exchange:
     response_id: str
     created: int
     headers: Mapping[str, str]
+    bound_tools: Sequence[Tool] = ()
+    """Those whose schemas are part of the grammar."""
+    dialect: Dialect = CHAT
+    """In whose words errors are told."""
 
     @property
     def names(self) -> TokenNames:
@@ -84,7 +90,13 @@ class Exchange:
                     async for output in outputs:
                         yield output
             except UserError as error:
-                raise naming_field(error, grammar_field(self.body)) from error
+                raise await self._told(error) from error
+
+    async def _told(self, error: UserError) -> UserError:
+        """What the engine refused the request with, in the request's own words."""
+        if not self.bound_tools:
+            return self.dialect.told(naming_field(error, form_field(self.body)))
+        return await self.serving.in_thread(lambda: about_tools(error, self.bound_tools))
 
 
 class Answer(Protocol):

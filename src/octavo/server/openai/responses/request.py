@@ -1,6 +1,6 @@
 """The request fields of POST /v1/responses."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -24,6 +24,14 @@ class TextConfig(NestedBody):
 
 class Reasoning(NestedBody):
     """How much to think."""
+
+    known: ClassVar[KnownFields] = KnownFields(
+        no_effect=frozenset(),
+        refused={
+            "context": Refused("thoughts go back as items of the input", ("auto",)),
+            "mode": Refused("there is one mode", ("standard",)),
+        },
+    )
 
     effort: str | None = None
     """Handed to the template as `reasoning_effort`."""
@@ -62,11 +70,12 @@ class ResponsesRequest(SamplingFields, TermsFields):
     tool_choice: Literal["none", "auto", "required"] | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
     metadata: Annotated[dict[str, str], Field(max_length=16)] | None = None
-    """Comes back with the response, as do `user` and the next four."""
+    """Comes back with the response, as do `user` and the next three."""
     safety_identifier: str | None = None
-    service_tier: str | None = None
     prompt_cache_key: str | None = None
     prompt_cache_retention: str | None = None
+    service_tier: str | None = None
+    """There is one, the default."""
 
     chat_template: str | None = None
     chat_template_kwargs: dict[str, Any] | None = None
