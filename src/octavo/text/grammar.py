@@ -7,7 +7,7 @@ from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -152,7 +152,7 @@ class TokenGrammarCompiler:
         """What the compiler says, with the place if it is about a schema."""
         if params.json is None:
             return _mistake(params, message, "")
-        options: Any = json_options(params)
+        options = json_options(params)
 
         def error_of(schema: object) -> str | None:
             from llguidance import LLMatcher
