@@ -45,7 +45,10 @@ class PagedBatcher:
         max_model_len: int,
         limits: SchedulerConfig | None = None,
         prefix_caching: bool = False,
+        costs: RestoreCosts | None = None,
+        num_swap_slots: int = 0,
     ) -> None:
+        """`costs` of preemption: None where there is no swap space."""
         limits = limits or SchedulerConfig()
         target_ms = limits.target_itl_ms
         self._has_target = target_ms is not None
@@ -62,7 +65,9 @@ class PagedBatcher:
             prefix_caching=prefix_caching,
             governor=None if target_ms is None else Governor(target_ms / 1000),
             # Without a swap space only the number of tokens to compute again decides, whatever one costs.
-            tiers=Tiers(self.tables, RestoreCosts(token=1.0)),
+            tiers=Tiers(
+                self.tables, costs or RestoreCosts(token=1.0), num_swap_slots=num_swap_slots
+            ),
         )
         self._keys: dict[SeqId, SequenceKey] = {}
         self._tokens: dict[SeqId, int] = {}
@@ -124,7 +129,15 @@ class PagedBatcher:
                 del self._keys[seq_id]
                 self._tokens.pop(seq_id, None)
                 self._recorded.pop(seq_id, None)
-        return Outcome(work_of(plan, self._span), memory, num_requests, tokens, ended)
+        return Outcome(
+            work_of(plan, self._span),
+            memory,
+            num_requests,
+            tokens,
+            ended,
+            len(plan.swap_outs),
+            len(plan.swap_ins),
+        )
 
     def took(self, seconds: float, /) -> None:
         """How long the last step took: a target of latency goes by it."""
@@ -199,6 +212,7 @@ def counts_of_pages(usage: KvUsage | EngineStats) -> Counts:
         usage.num_dropped_tails,
         usage.num_prefix_queries,
         usage.num_prefix_hits,
+        usage.num_swaps,
     )
 
 
