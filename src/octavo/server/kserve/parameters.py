@@ -3,10 +3,12 @@
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, WithJsonSchema
 
 from octavo.core.sampling_params import SamplingParams
+from octavo.core.structured_outputs import StructuredOutputsParams
 from octavo.errors import InvalidParameterError
+from octavo.server.json_body import parse_json_object
 from octavo.server.openai.fields import Int, KnownFields, Refused, RequestBody
 from octavo.server.openai.limits import (
     MAX_ALLOWED_TOKEN_IDS,
@@ -17,9 +19,13 @@ from octavo.server.openai.limits import (
 )
 from octavo.server.openai.requests import StopInput
 from octavo.server.openai.sampling import stop_strings
+from octavo.server.openai.structured_outputs import form_of, vllm_options
 
 DEFAULT_MAX_TOKENS = 16
 """vLLM's own default, which Triton's backend leaves as it is."""
+
+
+OptionsInput = Annotated[Any, WithJsonSchema({"anyOf": [{"type": "object"}, {"type": "string"}]})]
 
 
 class GenerateParameters(RequestBody):
@@ -47,6 +53,10 @@ class GenerateParameters(RequestBody):
     bad_words: Annotated[list[str], Field(max_length=MAX_BAD_WORDS)] | None = None
     logprobs: Int | None = None
     """Reported with `return_logprobs`."""
+    structured_outputs: OptionsInput = None
+    """One of json, regex, choice, grammar and json_object, as in vLLM; an object, or its JSON as text."""
+    guided_decoding: OptionsInput = None
+    """Its older name."""
 
     priority: Annotated[Int, Field(ge=0, le=2**31 - 1)] | None = None
     """1 is served first, then 2 and so on; 0 is the default. Only with --scheduling-policy priority."""
@@ -67,13 +77,12 @@ PARAMETER_FIELDS = KnownFields(
         "prompt_logprobs": Refused("log-probabilities of prompts have no output tensor"),
         "best_of": Refused("use /v1/completions", (1,)),
         "use_beam_search": Refused("use /v1/completions", (False,)),
-        "guided_decoding": Refused("structured output is not available"),
-        "structured_outputs": Refused("structured output is not available"),
         "truncate_prompt_tokens": Refused("prompts are never cut"),
     },
 )
 
-_NO_SAMPLING = frozenset({"stop", "logit_bias", "priority"})
+_FORM_FIELDS = ("structured_outputs", "guided_decoding")
+_NO_SAMPLING = frozenset({"stop", "logit_bias", "priority", *_FORM_FIELDS})
 
 
 def sampling_params(
@@ -90,10 +99,32 @@ def sampling_params(
             values[name] = value
     values["stop"] = stop_strings(given.stop)
     values["logit_bias"] = given.logit_bias or {}
+    values["structured_outputs"] = _form(given)
     check_words_len("bad_words", given.bad_words or ())
     if wants_logprobs and given.logprobs is None:
         values["logprobs"] = 0
     return SamplingParams(**values)
+
+
+def form_field(given: GenerateParameters) -> str | None:
+    """The parameter that asks for a form, if one does."""
+    return next((name for name in _FORM_FIELDS if getattr(given, name)), None)
+
+
+def _form(given: GenerateParameters) -> StructuredOutputsParams | None:
+    field = form_field(given)
+    if field is None:
+        return None
+    options = getattr(given, field)
+    if isinstance(options, str):
+        options = parse_json_object(options.encode("utf-8"), field)
+    if not isinstance(options, dict) or (given.structured_outputs and given.guided_decoding):
+        raise InvalidParameterError(
+            f"{field} must be an object, given once under one name; given: {str(options)[:80]}",
+            parameter=field,
+            value=options,
+        )
+    return form_of(vllm_options(options, field), field)
 
 
 def engine_priority(given: int | None) -> int:
@@ -109,7 +140,7 @@ def from_text(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: _number_or_switch(name, value) for name, value in values.items()}
 
 
-_TEXTS = frozenset({"stop", "bad_words"})
+_TEXTS = frozenset({"stop", "bad_words", *_FORM_FIELDS})
 
 
 def _number_or_switch(name: str, value: Any) -> Any:

@@ -7,12 +7,13 @@ from pydantic import Field
 
 from octavo.errors import InvalidParameterError
 from octavo.server.generation import arrival_time
-from octavo.server.json_body import parse_json_object, read_json_and_rest
+from octavo.server.json_body import BodyMemory, parse_json_object, read_json_and_rest
 from octavo.server.kserve.parameters import (
     DEFAULT_MAX_TOKENS,
     PARAMETER_FIELDS,
     GenerateParameters,
     engine_priority,
+    form_field,
     from_text,
     sampling_params,
 )
@@ -55,7 +56,7 @@ class TritonGenerateRequest(RequestBody):
     return_num_output_tokens: bool | None = None
 
 
-async def read_body(request: Request, serving: Serving) -> tuple[dict[str, Any], bytes]:
+async def read_body(request: Request, bodies: BodyMemory) -> tuple[dict[str, Any], bytes]:
     """The JSON of a body and the binary data behind it. Raises HttpError, InvalidParameterError."""
     length = request.headers.get(HEADER_LENGTH)
     if length is not None and not (length.isascii() and length.isdecimal()):
@@ -63,7 +64,7 @@ async def read_body(request: Request, serving: Serving) -> tuple[dict[str, Any],
             f"{HEADER_LENGTH} must be a number of bytes; given: {length[:40]}"
         )
     num_bytes = None if length is None else int(length[:20])
-    return await read_json_and_rest(request, serving.bodies, num_bytes)
+    return await read_json_and_rest(request, bodies, num_bytes)
 
 
 async def prepare(
@@ -100,5 +101,6 @@ async def prepare(
         cache_salt=cache_salt_of(None, http_request, serving.config),
         arrived=arrived,
         priority=engine_priority(given.priority),
+        form_field=form_field(given),
     )
     return plain, ignored
