@@ -20,7 +20,7 @@ from support.scripted_engine import MODULE as SCRIPTED
 from support.server_process import RunningServer, running_server, tiny_config, write_long_text_model
 
 LIMIT_US = 60.0
-CALIBRATION_US = 13.0
+CALIBRATION_US = 4.3
 """What one round of `calibrate` takes on the machine that the limit is for."""
 NUM_STREAMS, NUM_TOKENS, WARM_UP, ATTEMPTS = 64, 200, 40, 4
 SAYS = script("\x04\x05abc ")
