@@ -77,6 +77,7 @@ format: $(STAMPS)/check ## Format the sources
 
 docs: $(STAMPS)/octavo ## Write docs/reference from the code, and the measurements of docs/paging.md
 	$(BIN)/python tools/write_reference.py
+	$(BIN)/python tools/write_fields.py
 	$(BIN)/python tools/measure_paging.py
 
 docs-options: $(STAMPS)/test ## Write docs/reference/options.md: every pair of options, asked of real servers

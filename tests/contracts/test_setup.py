@@ -98,7 +98,7 @@ def test_ci_calls_make_and_nothing_else() -> None:
     assert os.access(ROOT / ".ci" / "run", os.X_OK)
 
 
-@pytest.mark.parametrize("tool", ["write_reference.py", "measure_paging.py"])
+@pytest.mark.parametrize("tool", ["write_reference.py", "write_fields.py", "measure_paging.py"])
 def test_what_is_written_from_the_code_is_current(tool: str) -> None:
     result = subprocess.run(
         [sys.executable, ROOT / "tools" / tool, "--check"],

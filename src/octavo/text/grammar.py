@@ -1,13 +1,12 @@
 """Grammars compiled with llguidance for one vocabulary: implements `core.grammar`."""
 
 import json
-import re
 import threading
 from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +15,7 @@ from octavo.core.grammar import Grammar, Matcher
 from octavo.core.structured_outputs import StructuredOutputsParams
 from octavo.errors import InvalidParameterError, UnsupportedParameterError, UserError
 from octavo.text.grammar_source import grammar_source, json_options, json_schema
-from octavo.text.schema_places import place_of
+from octavo.text.schema_mistakes import find_mistake
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
@@ -28,7 +27,6 @@ MAX_GRAMMARS = 256
 MAX_SOURCE_CHARS = 2**22
 """Characters of their sources together."""
 _MAX_MESSAGE_CHARS = 300
-_DEFINITION = re.compile(r"\s*while processing json-schema:///(#\S*)")
 
 
 class TokenMatcher:
@@ -152,21 +150,10 @@ class TokenGrammarCompiler:
         """What the compiler says, with the place if it is about a schema."""
         if params.json is None:
             return _mistake(params, message, "")
-        options: Any = json_options(params)
-
-        def error_of(schema: object) -> str | None:
-            from llguidance import LLMatcher
-
-            try:
-                source = LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=options)
-            except ValueError as error:
-                return str(error)
-            return LLMatcher.validate_grammar(source) or None
-
-        if (definition := _DEFINITION.search(message)) is not None:
-            return _mistake(params, message[: definition.start()], definition[1])
-        schema = json.loads(json_schema(params))
-        return _mistake(params, message, place_of(schema, error_of(schema) or message, error_of))
+        found = find_mistake(json.loads(json_schema(params)), json_options(params))
+        if found is None:
+            return _mistake(params, message, "#")
+        return _mistake(params, found.message, found.place)
 
 
 def _check_library() -> None:

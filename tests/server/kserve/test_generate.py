@@ -161,7 +161,8 @@ def test_parameters_of_sampling(real_generate: Any, name: str) -> None:
 
 
 def test_every_parameter_has_a_test() -> None:
-    tested = {*EFFECTS, *SAMPLING, *FORM_FIELDS, "priority", "spaces_between_special_tokens"}
+    tested = {*EFFECTS, *SAMPLING, *FORM_FIELDS, "priority", "timeout"}
+    tested |= {"spaces_between_special_tokens"}
     assert tested == set(GenerateParameters.model_fields)
 
 

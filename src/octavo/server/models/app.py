@@ -35,7 +35,7 @@ def build_models_app(registry: ModelRegistry, config: ServerConfig) -> ModelsApp
     app.include_router(server_routes(registry, exposition))
     app.include_router(model_routes(registry, bodies, config.shutdown_timeout_s))
     app.include_router(kserve_routes(registry))
-    app.include_router(repository_routes(registry, bodies, config.shutdown_timeout_s))
+    app.include_router(repository_routes(registry, bodies, config))
     app.include_router(stored_response_routes(registry.responses))
     app.add_middleware(Dispatcher, registry=registry, bodies=bodies, choices=choices)
     add_middleware(app, config, MODEL_HEADER, REASON_HEADER)

@@ -3,23 +3,27 @@
 from typing import Any
 
 from fastapi import APIRouter, Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
+from octavo.config import ServerConfig
 from octavo.errors import OctavoError
 from octavo.server.http_errors import HttpError
 from octavo.server.json_body import BodyMemory
 from octavo.server.kserve.metadata import server_metadata
 from octavo.server.kserve.names import check_version
 from octavo.server.kserve.repository import (
+    IndexRequest,
+    RepositoryRequest,
     check_load,
     check_unload,
     index_entry,
-    wants_only_ready,
+    repository_body,
 )
 from octavo.server.kserve.statistics import ALL_STATISTICS, statistics
 from octavo.server.models.registry import ModelRegistry
 from octavo.server.models.routes import cannot_load
 from octavo.server.models.slot import ModelSlot, SlotState
+from octavo.server.openai.fields import ignored_header
 
 _STATES = {
     SlotState.READY: "READY",
@@ -78,37 +82,40 @@ def kserve_routes(registry: ModelRegistry) -> APIRouter:
 
 
 def repository_routes(
-    registry: ModelRegistry, bodies: BodyMemory, shutdown_timeout_s: float
+    registry: ModelRegistry, bodies: BodyMemory, config: ServerConfig
 ) -> APIRouter:
     """Triton's model repository."""
     router = APIRouter()
+    strict = config.strict_requests
 
     @router.post("/v2/repository/index")
-    async def index(request: Request) -> list[dict[str, str]]:
+    async def index(request: Request) -> Response:
         """Triton's: every model under each of its names, and its state; with `ready` only those that are."""
-        only_ready = await wants_only_ready(request, bodies)
-        return [
-            _entry(name, slot) for name, slot in registry.names if slot.is_ready or not only_ready
-        ]
+        body, ignored = await repository_body(request, bodies, IndexRequest, strict=strict)
+        slots = ((name, slot) for name, slot in registry.names if slot.is_ready or not body.ready)
+        models = [_entry(name, slot) for name, slot in slots]
+        return JSONResponse(models, headers=ignored_header(ignored))
 
     @router.post("/v2/repository/models/{name:path}/load")
     async def load(request: Request, name: str) -> Response:
         """Triton's: load a model, and answer when it is ready. A model that is loaded stays as it is."""
         slot = registry.slot(name)
-        await check_load(request, bodies)
+        body, ignored = await repository_body(request, bodies, RepositoryRequest, strict=strict)
+        check_load(body)
         try:
             await slot.load()
         except OctavoError as error:
             raise cannot_load(slot, error) from error
-        return Response(status_code=200)
+        return Response(status_code=200, headers=ignored_header(ignored))
 
     @router.post("/v2/repository/models/{name:path}/unload")
     async def unload(request: Request, name: str) -> Response:
         """Triton's: let the model's open requests finish, unload it, and answer when its memory is free."""
         slot = registry.slot(name)
-        await check_unload(request, bodies)
-        await slot.unload(shutdown_timeout_s)
-        return Response(status_code=200)
+        body, ignored = await repository_body(request, bodies, RepositoryRequest, strict=strict)
+        check_unload(body)
+        await slot.unload(config.shutdown_timeout_s)
+        return Response(status_code=200, headers=ignored_header(ignored))
 
     return router
 
