@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from octavo.core.structured_outputs import StructuredOutputsParams
 from octavo.errors import InvalidParameterError
@@ -11,6 +11,9 @@ from octavo.text.answer.tool_formats import ToolFormat
 from octavo.text.grammar_source import json_options, lark_text
 from octavo.text.schema_mistakes import find_mistake
 from octavo.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from llguidance._lib import JsonCompileOptions
 
 MAX_NAME_CHARS = 256
 MAX_CALLS = 16
@@ -104,7 +107,7 @@ def schema_mistake(tools: Sequence[Tool]) -> str | None:
     return None
 
 
-def _options() -> dict[str, object]:
+def _options() -> "JsonCompileOptions":
     return json_options(StructuredOutputsParams(json_object=True))
 
 
