@@ -31,23 +31,28 @@ from octavo.server.app import build_app
 from octavo.server.json_body import BodyMemory
 from octavo.server.kserve.parameters import PARAMETER_FIELDS
 from octavo.server.kserve.parameters import GenerateParameters as TritonParameters
+from octavo.server.kserve.requests import InferRequest, TritonGenerateRequest
 from octavo.server.models.metrics import ModelsExposition
 from octavo.server.models.registry import ModelRegistry
 from octavo.server.models.routes import model_routes, server_routes
 from octavo.server.models.settings import ModelSettings
 from octavo.server.openai import limits
 from octavo.server.openai.embeddings.request import EMBEDDINGS_FIELDS, EmbeddingsRequest
-from octavo.server.openai.fields import KnownFields, RequestBody
+from octavo.server.openai.fields import NO_OTHERS, KnownFields, RequestBody
 from octavo.server.openai.known_fields import CHAT_FIELDS, COMPLETION_FIELDS, TOKENIZE_FIELDS
 from octavo.server.openai.requests import (
+    ChatPrefixRequest,
     ChatRequest,
     CompletionRequest,
     DetokenizeRequest,
+    TextPrefixRequest,
     TokenizeChatRequest,
     TokenizeCompletionRequest,
 )
 from octavo.server.openai.responses.request import RESPONSES_FIELDS, ResponsesRequest
+from octavo.server.tgi.requests import GENERATE_FIELDS
 from octavo.server.tgi.requests import GenerateParameters as TgiParameters
+from octavo.server.tgi.requests import GenerateRequest as TgiRequest
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
 MEASURING = ("octavo bench", "octavo eval")
@@ -63,7 +68,12 @@ REQUESTS: tuple[tuple[str, type[RequestBody], KnownFields], ...] = (
     ("/tokenize with a prompt", TokenizeCompletionRequest, TOKENIZE_FIELDS),
     ("/tokenize with messages", TokenizeChatRequest, TOKENIZE_FIELDS),
     ("/detokenize", DetokenizeRequest, TOKENIZE_FIELDS),
+    ("/v1/prefixes/{name} (PUT) with a prompt", TextPrefixRequest, TOKENIZE_FIELDS),
+    ("/v1/prefixes/{name} (PUT) with messages", ChatPrefixRequest, TOKENIZE_FIELDS),
+    ("/generate", TgiRequest, GENERATE_FIELDS),
     ("/generate, its parameters", TgiParameters, TgiParameters.known),
+    ("/v2/models/{name}/infer", InferRequest, NO_OTHERS),
+    ("/v2/models/{name}/generate", TritonGenerateRequest, NO_OTHERS),
     ("/v2/models/{name}/generate, its parameters", TritonParameters, PARAMETER_FIELDS),
 )
 NOTE = "<!-- Written by `make docs` from the code. -->\n"
@@ -175,7 +185,8 @@ def http_page() -> str:
         "# The HTTP API\n",
         NOTE,
         "Requests and responses have the shapes of the OpenAI API with vLLM's additions, those of `/v1/messages` the shapes of "
-        "Anthropic's; `/docs` of a running server has the schemas. [Options together](options.md) says which go together. "
+        "Anthropic's; `/docs` of a running server has the schemas. [Fields](fields.md) shows what each does, "
+        "[options together](options.md) which go together. "
         'Errors are `{"error": {"message", "type", "param", "code"}}`. A field that is null has its default. '
         "An unknown field is named in the response header `x-octavo-ignored-fields`, or refused with "
         "`--strict-requests`.\n",

@@ -89,19 +89,19 @@ static void quantize_chunks(const float* x, int64_t num_chunks, const ActBuffer&
 constexpr float kRowOutlier = 8.0f;
 
 // Marks the largest of 32 numbers as left out and returns the largest magnitude of the others.
-static float leave_one_out(const float* x, const ActBuffer& dst, int64_t chunk) {
-  int at = 0;
-  for (int i = 1; i < kGroup; ++i) {
-    if (__builtin_fabsf(x[i]) > __builtin_fabsf(x[at])) at = i;
+static inline float leave_one_out(const float* x, const ActBuffer& dst, int64_t chunk) {
+  VecF a = vabs(load(x)), b = vabs(load(x + 16));
+  const float largest = reduce_max(vmax(a, b));
+  const int in_a = lane_of(a, largest), in_b = lane_of(b, largest);
+  const int at = in_a < 16 ? in_a : 16 + in_b;
+  if (at < 16) {
+    a = zero_lane(a, at);
+  } else {
+    b = zero_lane(b, in_b);
   }
   dst.outlier[chunk] = x[at];
   dst.outlier_at[chunk] = static_cast<uint8_t>(at);
-  float largest = 0.0f;
-  for (int i = 0; i < kGroup; ++i) {
-    const float v = __builtin_fabsf(x[i]);
-    if (i != at && v > largest) largest = v;
-  }
-  return largest;
+  return reduce_max(vmax(a, b));
 }
 
 // Symmetric int8 with one scale for a row of num_chunks * 32 numbers. No fused operations: which
@@ -228,6 +228,30 @@ static void keep_best(const float* x, int64_t n, int32_t first, BestToken* best)
     best->value = x[i];
     best->token = first + static_cast<int32_t>(i);
   }
+}
+
+static void hide(float* x, int64_t n, uint32_t allowed) {
+  // Both loops become selects of whole vectors: a branch for each column costs more than the rest
+  // of a draw.
+  const auto hide_one = [&](int64_t i) {
+    x[i] = (allowed >> i & 1) != 0 ? x[i] : -__builtin_inff();
+  };
+  if (n == kTileCols) {
+    for (int64_t i = 0; i < kTileCols; ++i) hide_one(i);
+  } else {
+    for (int64_t i = 0; i < n; ++i) hide_one(i);
+  }
+}
+
+static void keep_best_allowed(float* x, int64_t n, uint32_t allowed, int32_t first,
+                              BestToken* best) {
+  if (n == kTileCols && !any_above(load(x), best->value) && !any_above(load(x + 16), best->value)) {
+    return;
+  }
+  best->drawable &= is_drawable(x, n);
+  if (allowed == 0) return;
+  hide(x, n, allowed);
+  keep_best(x, n, first, best);
 }
 
 static double log_sum_exp(const float* x, int64_t n, float max) {

@@ -23,6 +23,15 @@ static inline Bytes load_signed(const uint8_t* p) {
   return kSignedShift == 0 ? load_bytes(p) : flip_signs(load_bytes(p));
 }
 
+#if !defined(OCTAVO_TIER_AVX512)
+// 32 numbers as bfloat16, to memory and as pairs.
+static inline Pairs store_pairs(uint16_t* p, VecF low, VecF high) {
+  store_bf16(p, low);
+  store_bf16(p + 16, high);
+  return load_pairs(p);
+}
+#endif
+
 // 2^x. Relative error under 2e-7, exactly 1 for 0, 0 for -inf. The polynomial is 1 + f * q(f), with
 // the q of degree 4 whose largest relative error for |f| <= 1/2 is least (9.2e-8 before rounding).
 static inline VecF exp2v(VecF x) {

@@ -165,6 +165,12 @@ struct Pairs {
   __m512i v;
 };
 static inline Pairs load_pairs(const void* p) { return {load_line(p)}; }
+// 32 numbers as bfloat16, to memory and as pairs.
+static inline Pairs store_pairs(uint16_t* p, VecF low, VecF high) {
+  const __m512i v = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high.v, low.v));
+  _mm512_store_si512(p, v);
+  return {v};
+}
 static inline Pairs splat_pair(const uint16_t* p) {
   int32_t x;
   __builtin_memcpy(&x, p, 4);

@@ -158,3 +158,15 @@ def test_the_engine_may_speak_before_anyone_listens() -> None:
     engine.close()
     client.close()
     endpoint.remove()
+
+
+def test_a_closed_end_is_silent() -> None:
+    """A timer or a reader that comes late finds it so."""
+    endpoint = Endpoint.create()
+    client = ClientEnd(endpoint)
+    frame = client.encode(Drain(0.0))
+    client.close()
+    assert client.receive() == []
+    with pytest.raises(EngineDeadError, match="closed"):
+        client.send(frame)
+    endpoint.remove()

@@ -321,3 +321,19 @@ async def test_a_reason_that_arrives_late_is_not_lost(code: int, reason: str) ->
     await client.close()
     engine.close(linger_ms=0)
     process.endpoint.remove()
+
+
+async def test_an_engine_may_end_after_a_client_that_does_not_own_it() -> None:
+    """Its end is heard of while nothing listens any more."""
+    process = LateWords(1)
+    client = EngineClient(process)
+    loop = asyncio.get_running_loop()
+    faults: list[dict[str, Any]] = []
+    loop.set_exception_handler(lambda _, context: faults.append(context))
+    await client.connect()
+    await client.close()
+    client.client_gone(1)
+    client.unpin("system", "")
+    await client.wait_dead()
+    assert faults == []
+    process.endpoint.remove()

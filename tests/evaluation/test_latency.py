@@ -2,6 +2,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from octavo.checkpoints.quants import QuantType
@@ -27,6 +28,7 @@ from octavo.evaluation.op_costs import (
 from octavo.evaluation.peaks import Peaks, cache_kind, weight_kind
 from octavo.evaluation.profiles import Profile, profile_median, profile_typical
 from octavo.models.model import load_model
+from octavo.models.weights import Weight
 from support.text_model import (
     FEED_FORWARD,
     HEAD_DIM,
@@ -214,10 +216,17 @@ def test_shares_add_up_to_the_step() -> None:
 
 
 def test_what_is_multiplied() -> None:
-    assert weight_kind(QuantType.Q4_1, "auto") == "int8"
-    assert weight_kind(QuantType.Q4_1, "bfloat16") == "bfloat16"
-    assert weight_kind(QuantType.F16, "auto") == "bfloat16"
-    assert weight_kind(QuantType.Q4_1, "float32") == "float32"
+    for quant, columns, dtype, kind in (
+        (QuantType.Q4_1, 64, "auto", "int8"),
+        (QuantType.Q4_1, 64, "bfloat16", "bfloat16"),
+        (QuantType.F16, 64, "auto", "bfloat16"),
+        (QuantType.Q4_1, 64, "float32", "float32"),
+        (QuantType.BF16, 64, "int8", "int8"),
+        (QuantType.BF16, 64, "int4", "int8"),
+        (QuantType.BF16, 48, "int4", "bfloat16"),  # no whole groups of 32
+    ):
+        weight = Weight("down", quant, (32, columns), np.empty((0, 0), np.uint8))
+        assert weight_kind(weight, dtype) == kind
     assert [cache_kind(dtype) for dtype in ("float32", "bfloat16", "int8")] == [
         "float32",
         "bfloat16",

@@ -302,6 +302,11 @@ def test_fields_without_effect_are_accepted_and_not_named(name: str) -> None:
 def test_unknown_fields_are_named() -> None:
     _, ignored = chat(temprature=0.5, stream_options={"include_usage": True, "colour": 1}, zzz=None)
     assert ignored == ["temprature", "zzz", "stream_options.colour"]
+    form = {"type": "json_schema", "json_schema": {"schema": {}, "shape": 1}, "size": 2}
+    assert chat(response_format=form)[1] == [
+        "response_format.size",
+        "response_format.json_schema.shape",
+    ]
 
 
 def test_unknown_fields_are_refused_when_strict() -> None:

@@ -170,6 +170,22 @@ def test_counting_agrees_with_the_usage(http: httpx.Client) -> None:
         ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools[0]"),
         ({"tools": [{"name": "f"}]}, "tools[0].input_schema"),
         ({"tool_choice": {"type": "sometimes"}}, "tool_choice"),
+        (
+            {"tools": [{"name": "f", "input_schema": {}, "defer_loading": True}]},
+            "tools[0].defer_loading",
+        ),
+        (
+            {"tools": [{"name": "f", "input_schema": {}, "input_examples": [{}]}]},
+            "tools[0].input_examples",
+        ),
+        (
+            {
+                "messages": [
+                    {"role": "user", "content": [{"type": "text", "text": "x", "citations": [{}]}]}
+                ]
+            },
+            "content[0].citations",
+        ),
         ({"mcp_servers": [{"url": "x"}]}, "mcp_servers"),
         ({"container": "x"}, "container"),
         ({"context_management": {"edits": [{}]}}, "context_management"),
@@ -215,6 +231,33 @@ def test_what_cannot_change_the_answer_is_accepted(
 def test_unknown_fields_are_named(http: httpx.Client) -> None:
     response = http.post("/v1/messages", json=body(temprature=1))
     assert response.headers["x-octavo-ignored-fields"] == "temprature"
+
+
+def test_fields_of_blocks_and_tools_that_nobody_knows_are_named(http: httpx.Client) -> None:
+    block = {"type": "text", "text": SAY.format("a"), "citations": None, "mood": 1}
+    tool = {"name": "f", "input_schema": {}, "cache_control": None, "colour": 2}
+    asked = body(messages=[{"role": "user", "content": [block]}], tools=[tool])
+    asked["tool_choice"] = {"type": "none"}
+    named = "messages[0].content[0].mood, tools[0].colour"
+    response = http.post("/v1/messages", json=asked)
+    assert response.headers["x-octavo-ignored-fields"] == named
+    del asked["max_tokens"]
+    counted = http.post("/v1/messages/count_tokens", json=asked)
+    assert counted.headers["x-octavo-ignored-fields"] == named
+
+
+def test_the_result_of_a_tool_that_failed_says_so(http: httpx.Client) -> None:
+    def num_tokens(content: str, is_error: bool | None) -> int:
+        use = {"type": "tool_use", "id": "1", "name": "f", "input": {}}
+        result = {"type": "tool_result", "tool_use_id": "1", "content": content}
+        turns = [
+            {"role": "user", "content": "x"},
+            {"role": "assistant", "content": [use]},
+            {"role": "user", "content": [result | {"is_error": is_error}]},
+        ]
+        return count(http, body(messages=turns))
+
+    assert num_tokens("no", True) == num_tokens("Error: no", None) > num_tokens("no", False)
 
 
 def test_other_errors_have_the_shape_too(http: httpx.Client) -> None:

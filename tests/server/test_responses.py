@@ -189,10 +189,10 @@ def test_the_store_is_bounded() -> None:
         ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "messages"),
         ({"input": [{"type": "function_call", "name": "f", "arguments": "{}"}]}, "input"),
         ({"max_output_tokens": 0}, "max_output_tokens"),
-        ({"max_output_tokens": 100_000}, "max_tokens"),
+        ({"max_output_tokens": 100_000}, "max_output_tokens"),
         ({"temperature": -1}, "temperature"),
         ({"top_p": 0}, "top_p"),
-        ({"top_logprobs": 1000}, "logprobs"),
+        ({"top_logprobs": 1000}, "top_logprobs"),
         ({"include": ["file_search_call.results"]}, "include"),
         ({"background": True}, "background"),
         ({"conversation": "c"}, "conversation"),
@@ -206,6 +206,20 @@ def test_the_store_is_bounded() -> None:
         ({"tool_choice": {"type": "file_search"}}, "tool_choice"),
         ({"text": {"verbosity": "low"}}, "text.verbosity"),
         ({"reasoning": {"summary": "detailed"}}, "reasoning.summary"),
+        ({"reasoning": {"mode": "pro"}}, "reasoning.mode"),
+        (
+            {"tools": [{"type": "function", "name": "f", "defer_loading": True}]},
+            "tools[0].defer_loading",
+        ),
+        (
+            {"tools": [{"type": "function", "name": "f", "output_schema": {}}]},
+            "tools[0].output_schema",
+        ),
+        (
+            {"input": [{"type": "reasoning", "encrypted_content": "x"}]},
+            "input[0].encrypted_content",
+        ),
+        ({"input": [{"type": "function_call", "namespace": "n"}]}, "input[0].namespace"),
         ({"metadata": {"a": 5}}, "metadata.a"),
         ({"store": "yes"}, "store"),
         ({"vllm_xargs": {"a": 1}}, "vllm_xargs"),
@@ -228,3 +242,24 @@ def test_a_failure_in_the_middle_is_told(http: httpx.Client) -> None:
     assert error.type == "error" and "not finite" in error.message
     assert failed.type == "response.failed" and failed.response.status == "failed"
     assert http.get(f"{URL}/{failed.response.id}").status_code == 404
+
+
+def test_fields_of_items_and_tools_that_nobody_knows_are_named(http: httpx.Client) -> None:
+    item = {"role": "user", "content": SAY.format("a"), "id": "1", "phase": "commentary", "mood": 1}
+    tool = {"type": "function", "name": "f", "async": False, "colour": 2}
+    body = {"input": [item], "tools": [tool], "tool_choice": "none"}
+    for streams in (False, True):
+        response = http.post(URL, json=body | {"stream": streams})
+        assert response.status_code == 200, response.text
+        ignored = response.headers["x-octavo-ignored-fields"]
+        assert ignored == "input[0].mood, tools[0].colour"
+
+
+def test_thoughts_that_are_only_a_summary_go_back_as_that(http: httpx.Client) -> None:
+    def thought(**fields: Any) -> int:
+        items = [{"role": "user", "content": "x"}, {"type": "reasoning", **fields}]
+        return num_input_tokens(http, input=items)
+
+    part = {"type": "reasoning_text", "text": "so"}
+    summary = [part | {"type": "summary_text"}]
+    assert thought(content=[part], summary=[]) == thought(summary=summary)

@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 
-from support.sse import read_stream
+from support.streamed_answers import check_equal, without_ids
 
 Json = dict[str, Any]
 Cell = tuple[str, str, str]
@@ -16,97 +16,133 @@ Cell = tuple[str, str, str]
 PRINTABLE = list(range(4, 98))
 EQUAL = "="
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
+RESPONSES, MESSAGES = "/v1/responses", "/v1/messages"
 
 
 @dataclass(frozen=True)
 class Option:
-    """What asks for it, of completions and of chat. Some are of the server or of its state."""
+    """What asks for it. Some are of the server or of its state, and nothing asks for them."""
 
-    completion: Json | None = field(default_factory=dict)
-    """None: completions do not have it."""
-    chat: Json | None = None
-    """If it differs."""
+    fields: Json = field(default_factory=dict)
+    elsewhere: Mapping[str, Json | None] = field(default_factory=dict)
+    """By URL, where it is written otherwise; None: there it is not."""
 
-    def fields(self, url: str) -> Json:
-        """What a request has that asks for it."""
-        return (self.chat if url == CHAT and self.chat is not None else self.completion) or {}
+    def of(self, url: str) -> Json | None:
+        """What a request has that asks for it; None: such requests cannot."""
+        return self.elsewhere.get(url, self.fields)
 
 
-_CALL: Json = {
-    "name": "f",
-    "parameters": {
-        "type": "object",
-        "properties": {"a": {"enum": [1, 2]}},
-        "required": ["a"],
-        "additionalProperties": False,
-    },
+def _text_only(fields: Json, chat: Json | None = None) -> Option:
+    """Of completions and chat only."""
+    return Option(fields, {CHAT: chat or fields, RESPONSES: None, MESSAGES: None})
+
+
+_PARAMETERS: Json = {
+    "type": "object",
+    "properties": {"a": {"enum": [1, 2]}},
+    "required": ["a"],
+    "additionalProperties": False,
 }
-SPECULATION, PREFIX_CACHE = "speculation", "prefix cache"
+_CALL: Json = {"name": "f", "parameters": _PARAMETERS}
+_FREE: Json = {"allowed_token_ids": None}
+_ONE_CALL: Json = {"tool_choice": "required", "parallel_tool_calls": False, **_FREE}
+_LIST: Json = {"type": "array", "items": {"enum": [1, 2]}, "minItems": 2, "maxItems": 4}
+_FORM: Json = {"type": "json_schema", "name": "list", "schema": _LIST}
+_TURNS: list[Json] = [
+    {"role": "user", "content": "ab ab"},
+    {"role": "assistant", "content": "ab"},
+]
+SPECULATION, PREFIX_CACHE, GOES_ON = "speculation", "prefix cache", "previous_response_id"
 OPTIONS: Mapping[str, Option] = {
-    "n": Option({"n": 2}),
-    "best_of": Option({"best_of": 3}),
-    "stop": Option({"stop": ["e", "Zx"]}),
-    "greedy": Option({"temperature": 0}),
-    "penalties": Option({"repetition_penalty": 1.2, "presence_penalty": 0.5}),
-    "logprobs": Option({"logprobs": 2}, {"logprobs": True, "top_logprobs": 2}),
-    "prompt_logprobs": Option({"prompt_logprobs": 1}),
-    "echo": Option(
-        {"echo": True},
+    "n": _text_only({"n": 2}),
+    "best_of": _text_only({"best_of": 3}),
+    "stop": Option({"stop": ["e", "Zx"]}, {MESSAGES: {"stop_sequences": [*"abcdefghijklmnopqrstuvwxyz"]}}),
+    "greedy": Option({"temperature": 0}, {MESSAGES: {"temperature": 1.0, "top_k": 1}}),
+    "penalties": Option({"repetition_penalty": 1.2, "presence_penalty": 0.5}, {MESSAGES: None}),
+    "logprobs": Option(
+        {"logprobs": 2},
         {
-            "echo": True,
-            "messages": [
-                {"role": "user", "content": "ab ab"},
-                {"role": "assistant", "content": "ab"},
-            ],
-            "continue_final_message": True,
+            CHAT: {"logprobs": True, "top_logprobs": 2},
+            RESPONSES: {"include": ["message.output_text.logprobs"], "top_logprobs": 2},
+            MESSAGES: None,
         },
     ),
-    "return_token_ids": Option({"return_token_ids": True}),
-    "use_beam_search": Option({"use_beam_search": True, "n": 2, "allowed_token_ids": None}),
-    "grammar": Option({"structured_outputs": {"regex": "[a-f ]{4,12}"}, "allowed_token_ids": None}),
-    "tools": Option(
-        None,
+    "prompt_logprobs": _text_only({"prompt_logprobs": 1}),
+    "echo": _text_only(
+        {"echo": True}, chat={"echo": True, "messages": _TURNS, "continue_final_message": True}
+    ),
+    "continued turn": Option(
+        {},
         {
-            "tools": [{"type": "function", "function": _CALL}],
-            "tool_choice": "required",
-            "parallel_tool_calls": False,
-            "max_tokens": 96,
-            "allowed_token_ids": None,
+            COMPLETIONS: None,
+            CHAT: {"messages": _TURNS, "continue_final_message": True},
+            RESPONSES: None,
+            MESSAGES: {"messages": _TURNS},
+        },
+    ),
+    GOES_ON: Option({}, {COMPLETIONS: None, CHAT: None, MESSAGES: None}),
+    "return_token_ids": _text_only({"return_token_ids": True}),
+    "use_beam_search": _text_only({"use_beam_search": True, "n": 2, **_FREE}),
+    "grammar": Option(
+        {"structured_outputs": {"regex": "[a-f ]{4,12}"}, **_FREE},
+        {RESPONSES: {"text": {"format": _FORM}, **_FREE}, MESSAGES: {"output_config": {"format": _FORM}}},
+    ),
+    "tools": Option(
+        {"tools": [{"type": "function", "function": _CALL}], "max_tokens": 96, **_ONE_CALL},
+        {
+            COMPLETIONS: None,
+            RESPONSES: {"tools": [{"type": "function", **_CALL}], "max_output_tokens": 96, **_ONE_CALL},
+            MESSAGES: {
+                "tools": [{"name": "f", "input_schema": _PARAMETERS}],
+                "tool_choice": {"type": "any", "disable_parallel_tool_use": True},
+                "max_tokens": 96,
+            },
         },
     ),
     SPECULATION: Option(),
     PREFIX_CACHE: Option(),
-}
+}  # fmt: skip
 """Speculation is a server that guesses ahead; prefix cache a request whose beginning has been computed before."""
 
-_COMMON: Json = {"max_tokens": 16, "seed": 11, "allowed_token_ids": PRINTABLE}
+_DRAWN: Json = {"seed": 11, "allowed_token_ids": PRINTABLE}
+_ASKS: Mapping[str, Json] = {
+    COMPLETIONS: {"prompt": "ab ab ab", "max_tokens": 16, **_DRAWN},
+    CHAT: {"messages": [{"role": "user", "content": "ab ab ab"}], "max_tokens": 16, **_DRAWN},
+    RESPONSES: {"input": "ab ab ab", "max_output_tokens": 16, **_DRAWN},
+    # Anthropic's API has no seed.
+    MESSAGES: {
+        "messages": [{"role": "user", "content": "ab ab ab"}],
+        "model": "tiny",
+        "max_tokens": 16,
+        "temperature": 0,
+    },
+}
 
 
 def cells() -> Iterator[Cell]:
     """All of them: an option with itself is that option alone."""
-    for url in (COMPLETIONS, CHAT):
+    for url in _ASKS:
         for pair in itertools.combinations_with_replacement(options_of(url), 2):
             yield url, *pair
 
 
 def options_of(url: str) -> list[str]:
     """Those that requests to `url` can have."""
-    return [name for name, o in OPTIONS.items() if url == CHAT or o.completion is not None]
+    return [name for name, option in OPTIONS.items() if option.of(url) is not None]
 
 
 def outcome(cell: Cell, plain: httpx.Client, speculating: httpx.Client) -> str:
     """`EQUAL`, or the field that is refused; `whole: FIELD` if only the stream is. Fails if forms differ."""
     url, *pair = cell
     http = speculating if SPECULATION in pair else plain
-    body = _body(url, pair)
+    body = _body(cell, http)
     if PREFIX_CACHE in pair:
         http.post(url, json=body | {"cache_salt": "warm"})
     salt = "warm" if PREFIX_CACHE in pair else None
     whole = http.post(url, json=body | {"cache_salt": salt or "-".join([*cell, "whole"])})
-    options = {"stream": True, "stream_options": {"include_usage": True}}
-    stream = http.post(
-        url, json=body | options | {"cache_salt": salt or "-".join([*cell, "stream"])}
-    )
+    usage = {"stream_options": {"include_usage": True}} if url in (COMPLETIONS, CHAT) else {}
+    streams = body | {"stream": True, "cache_salt": salt or "-".join([*cell, "stream"])} | usage
+    stream = http.post(url, json=streams)
     if whole.status_code != 200:
         assert whole.status_code == stream.status_code == 400, (whole.text, stream.text)
         name = _refused(whole)
@@ -115,10 +151,11 @@ def outcome(cell: Cell, plain: httpx.Client, speculating: httpx.Client) -> str:
     if stream.status_code != 200:
         assert stream.status_code == 400, stream.text
         return f"whole: {_refused(stream)}"
-    _check_equal(whole.json(), stream)
+    check_equal(whole.json(), stream)
     if SPECULATION in pair:
-        unguessed = plain.post(url, json=body | {"cache_salt": "-".join([*cell, "unguessed"])})
-        assert _without_ids(unguessed.json()) == _without_ids(whole.json())
+        asked = _body(cell, plain) | {"cache_salt": "-".join([*cell, "unguessed"])}
+        unguessed = plain.post(url, json=asked)
+        assert without_ids(unguessed.json()) == without_ids(whole.json())
     return EQUAL
 
 
@@ -131,7 +168,7 @@ def page(outcomes: Mapping[Cell, str]) -> str:
         "reasons and usage are the same, and with *speculation* also the same as without. A name is the field that is "
         "refused with 400; after *whole* it is refused with `stream` only.\n",
     ]
-    for url in (COMPLETIONS, CHAT):
+    for url in _ASKS:
         names = options_of(url)
         lines += [
             f"## POST {url}\n",
@@ -149,68 +186,23 @@ def page(outcomes: Mapping[Cell, str]) -> str:
 
 
 def _fields(url: str, pair: list[str]) -> set[str]:
-    return {name for option in pair for name in OPTIONS[option].fields(url)}
+    return {name for option in pair for name in OPTIONS[option].of(url) or {}}
 
 
-def _body(url: str, pair: list[str]) -> Json:
-    asks: Json = {"prompt": "ab ab ab"}
-    if url == CHAT:
-        asks = {"messages": [{"role": "user", "content": "ab ab ab"}]}
-    body = _COMMON | asks
+def _body(cell: Cell, http: httpx.Client) -> Json:
+    url, *pair = cell
+    body = _ASKS[url]
     for option in pair:
-        body = body | OPTIONS[option].fields(url)
+        body = body | (OPTIONS[option].of(url) or {})
+    if GOES_ON in pair:
+        first = http.post(url, json={**_ASKS[url], "cache_salt": "first"}).json()
+        body = body | {"previous_response_id": first["id"]}
     return body
 
 
 def _refused(response: httpx.Response) -> str:
+    """The field that an error is about; where errors have no place for it, it is the first word of the message."""
     error = response.json()["error"]
-    assert error["param"], error
-    return str(error["param"])
-
-
-def _check_equal(whole: Json, response: httpx.Response) -> None:
-    stream = read_stream(response)
-    for choice in whole["choices"]:
-        index = choice["index"]
-        text = choice["text"] if "text" in choice else choice["message"]["content"] or ""
-        parts = stream.choices(index)
-        assert stream.texts[index] == text
-        assert _streamed_calls(parts) == _calls(choice)
-        assert stream.finish_reasons[index] == [choice["finish_reason"]]
-        assert parts[-1].get("stop_reason") == choice["stop_reason"]
-        assert _joined(part.get("token_ids") for part in parts) == (choice.get("token_ids") or [])
-        logprobs = choice["logprobs"] or {}
-        for name, values in logprobs.items():
-            assert _joined((part["logprobs"] or {}).get(name) for part in parts) == values
-    assert stream.usage is not None
-    cached = {"prompt_tokens_details": None}  # an earlier request may have left more
-    assert stream.usage | cached == whole["usage"] | cached
-
-
-def _calls(choice: Json) -> list[list[str]]:
-    """Names and arguments."""
-    functions = [call["function"] for call in choice.get("message", {}).get("tool_calls") or ()]
-    return [[function["name"], function["arguments"]] for function in functions]
-
-
-def _streamed_calls(parts: list[Json]) -> list[list[str]]:
-    calls: list[list[str]] = []
-    for part in parts:
-        for piece in part.get("delta", {}).get("tool_calls") or ():
-            if piece["index"] == len(calls):
-                calls.append([piece["function"]["name"], ""])
-            calls[piece["index"]][1] += piece["function"]["arguments"]
-    return calls
-
-
-def _without_ids(answer: Json) -> list[Json]:
-    """The choices; ids of calls are random."""
-    choices: list[Json] = answer["choices"]
-    for choice in choices:
-        for call in choice.get("message", {}).get("tool_calls") or ():
-            del call["id"]
-    return choices
-
-
-def _joined(lists: Iterator[list[Any] | None]) -> list[Any]:
-    return [value for values in lists for value in values or ()]
+    name = error["param"] if "param" in error else error["message"].partition(" ")[0]
+    assert name, error
+    return str(name).rstrip(":")

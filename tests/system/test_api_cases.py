@@ -1,46 +1,50 @@
-"""Faults of the API that users of other engines met (known failures R17, R37, R39; R45 is in tests/server)."""
+"""Faults of the API that users of other engines met (known failures R17, R37, R39, R41; R43: test_template_cases; R45: tests/server)."""
 
+import json
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
+import jsonschema
 import pytest
 
-from support.answers import CHAT, COMPLETIONS, chat, complete, greedy_probe, script
+from support.answers import CHAT, COMPLETIONS, Answer, chat, complete, greedy_probe, script
 
 LIMIT = 4096
 
 
-def test_r37_length(scripted_http: httpx.Client) -> None:
-    answer = complete(scripted_http, script("abcdef"), max_tokens=3)
-    assert (answer.text, answer.finish_reason, answer.num_tokens) == ("abc", "length", 3)
-    answer = chat(scripted_http, script("abcdef"), max_tokens=3)
-    assert (answer.text, answer.finish_reason, answer.num_tokens) == ("abc", "length", 3)
-
-
-def test_r37_one_token(scripted_http: httpx.Client) -> None:
-    answer = complete(scripted_http, script("abc"), max_tokens=1)
-    assert (answer.text, answer.finish_reason, answer.num_tokens) == ("a", "length", 1)
-
-
-def test_r37_the_end_token_exactly_at_the_limit(scripted_http: httpx.Client) -> None:
-    answer = complete(scripted_http, script("abc"), max_tokens=4)
-    assert (answer.text, answer.finish_reason, answer.num_tokens) == ("abc", "stop", 4)
-
-
-def test_r37_a_stop_string_completed_by_the_last_token(scripted_http: httpx.Client) -> None:
-    answer = complete(scripted_http, script("abcdef"), max_tokens=4, stop="cd")
-    assert (answer.text, answer.finish_reason, answer.stop_reason) == ("ab", "stop", "cd")
-
-
-def test_r37_half_a_stop_string_at_the_limit_is_text(scripted_http: httpx.Client) -> None:
-    answer = complete(scripted_http, script("abcdef"), max_tokens=3, stop="cd")
-    assert (answer.text, answer.finish_reason) == ("abc", "length")
+@pytest.mark.parametrize("say", [complete, chat])
+@pytest.mark.parametrize(
+    ("said", "fields", "text", "reason", "num_tokens"),
+    [
+        ("abcdef", {"max_tokens": 3}, "abc", "length", 3),
+        ("abc", {"max_tokens": 1}, "a", "length", 1),
+        ("abc", {"max_tokens": 4}, "abc", "stop", 4),  # the end token is the last that may come
+        ("abcdef", {"max_tokens": 4, "stop": "cd"}, "ab", "stop", 4),
+        ("abcdef", {"max_tokens": 3, "stop": "cd"}, "abc", "length", 3),  # half of it is text
+    ],
+)
+def test_r37_why_an_answer_ends(
+    scripted_http: httpx.Client,
+    say: Callable[..., Answer],
+    said: str,
+    fields: dict[str, Any],
+    text: str,
+    reason: str,
+    num_tokens: int,
+) -> None:
+    answer = say(scripted_http, script(said), **fields)
+    assert (answer.text, answer.finish_reason, answer.num_tokens) == (text, reason, num_tokens)
+    assert answer.stop_reason == ("cd" if "stop" in fields and reason == "stop" else None)
 
 
 def test_r37_the_end_of_the_context(scripted_http: httpx.Client) -> None:
     answer = chat(scripted_http, script("\x05abc"))
     assert answer.finish_reason == "length"
     assert answer.body["usage"]["total_tokens"] == LIMIT
+    answer = complete(scripted_http, prompt_of(LIMIT - 5), max_tokens=None)
+    assert (answer.finish_reason, answer.num_tokens) == ("length", 5)
 
 
 def prompt_of(length: int) -> list[int]:
@@ -78,6 +82,26 @@ def test_r39_an_overflow_is_a_400_before_the_stream(
         "Please reduce the length of the messages or completion."
     )
     greedy_probe(scripted_http)
+
+
+def test_r39_two_at_once(scripted_http: httpx.Client) -> None:
+    def status(stream: bool) -> int:
+        body = {"prompt": prompt_of(10 * LIMIT), "max_tokens": 5, "stream": stream}
+        return scripted_http.post(COMPLETIONS, json=body).status_code
+
+    with ThreadPoolExecutor(2) as threads:
+        assert [*threads.map(status, (False, True))] == [400, 400]
+    greedy_probe(scripted_http)
+
+
+def test_r39_of_a_chat(scripted_http: httpx.Client) -> None:
+    for stream in (False, True):
+        body = {"messages": [{"role": "user", "content": "x" * 2 * LIMIT}], "stream": stream}
+        refused = scripted_http.post(CHAT, json=body)
+        assert refused.status_code == 400
+        assert refused.json()["error"]["message"].startswith(
+            f"This model's maximum context length is {LIMIT} tokens. However, you requested "
+        )
 
 
 def test_r39_what_just_fits(scripted_http: httpx.Client) -> None:
@@ -133,10 +157,59 @@ def test_r17_good_lists_keep_their_order(scripted_http: httpx.Client, prompts: l
         assert together["usage"][name] == sum(answer["usage"][name] for answer in alone)
 
 
-def test_r43_an_instruction_is_never_dropped(scripted_http: httpx.Client) -> None:
-    def prompt(role: str) -> Any:
-        messages = [{"role": role, "content": "be brief"}, {"role": "user", "content": "hi"}]
-        body = {"messages": messages, "max_tokens": 1, "return_token_ids": True}
-        return scripted_http.post(CHAT, json=body).json()["prompt_token_ids"]
+def nested_schema(depth: int) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "integer"}
+    for _ in range(depth):
+        schema = {"type": "array", "items": schema}
+    return schema
 
-    assert prompt("developer") == prompt("system")
+
+NOT_FOLLOWED: dict[str, Any] = {
+    "bad regex": {"type": "string", "pattern": "("},
+    "unknown type": {"type": "what"},
+    "ref to nowhere": {"$ref": "#/$defs/nowhere"},
+    "false": False,
+    "no schema": None,
+    "depth 200": nested_schema(200),
+}
+FOLLOWED: dict[str, Any] = {
+    "anything": {},
+    "recursive": {"$ref": "#/$defs/n", "$defs": {"n": {"type": "array", "maxItems": 1, "items": {"$ref": "#/$defs/n"}}}},
+    "huge enum": {"enum": [f"value {i}" for i in range(4000)]},
+}  # fmt: skip
+
+
+def with_form(schema: Any, **fields: Any) -> dict[str, Any]:
+    form = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+    messages = [{"role": "user", "content": "x"}]
+    return {"messages": messages, "response_format": form, "temperature": 0, **fields}
+
+
+@pytest.mark.parametrize("case", NOT_FOLLOWED)
+def test_r41_what_cannot_be_enforced_is_a_400(real_http: httpx.Client, case: str) -> None:
+    for stream in (False, True):
+        refused = real_http.post(CHAT, json=with_form(NOT_FOLLOWED[case], stream=stream))
+        assert refused.status_code == 400, refused.text
+        assert refused.json()["error"]["message"]
+    complete(real_http, "probe", temperature=0)
+
+
+@pytest.mark.parametrize("case", FOLLOWED)
+@pytest.mark.parametrize("max_tokens", [60, 2])
+def test_r41_an_answer_is_valid_or_cut(real_http: httpx.Client, case: str, max_tokens: int) -> None:
+    answer = real_http.post(CHAT, json=with_form(FOLLOWED[case], max_tokens=max_tokens))
+    assert answer.status_code == 200, answer.text
+    (choice,) = answer.json()["choices"]
+    if choice["finish_reason"] == "stop":
+        jsonschema.validate(json.loads(choice["message"]["content"]), FOLLOWED[case])
+    else:
+        assert choice["finish_reason"] == "length"
+    assert max_tokens > 2 or choice["finish_reason"] == "length" or case == "anything"
+
+
+def test_r41_an_object_of_a_prompt_that_does_not_say_so(real_http: httpx.Client) -> None:
+    body = with_form({}, max_tokens=60) | {"response_format": {"type": "json_object"}}
+    (choice,) = real_http.post(CHAT, json=body).json()["choices"]
+    text = choice["message"]["content"]
+    assert text.startswith("{")
+    assert choice["finish_reason"] == "length" or isinstance(json.loads(text), dict)

@@ -75,19 +75,29 @@ def status_of(server: RunningServer, path: str, body: dict[str, Any] | None = No
     return httpx.request(method, server.url + path, json=body, timeout=10).status_code
 
 
-def test_the_engine_is_killed(server: RunningServer, open_stream: Open) -> None:
-    engine_pid = server.engine_pid()
-    streams = three_streams(server, open_stream)
+def queue(server: RunningServer, open_stream: Open) -> list[RawStream]:
+    """Three requests, whole and streamed, that wait behind those that run."""
     queued = [ask(server, open_stream, stream=bool(i % 2)) for i in range(3)]
     deadline = time.monotonic() + 10
     while server.metrics()["vllm:num_requests_waiting"] < 3:
         assert time.monotonic() < deadline
-    os.kill(engine_pid, signal.SIGKILL)
-    for stream in streams:
-        check_error_ends_stream(stream.read_rest())
+    return queued
+
+
+def check_refused(queued: list[RawStream]) -> None:
     for stream in queued:
         assert stream.read_headers() == 503
         assert '"code":503' in stream.read_rest()
+
+
+def test_the_engine_is_killed(server: RunningServer, open_stream: Open) -> None:
+    engine_pid = server.engine_pid()
+    streams = three_streams(server, open_stream)
+    queued = queue(server, open_stream)
+    os.kill(engine_pid, signal.SIGKILL)
+    for stream in streams:
+        check_error_ends_stream(stream.read_rest())
+    check_refused(queued)
     assert status_of(server, "/health") == 503
     assert status_of(server, "/v1/models") == 503
     assert status_of(server, COMPLETIONS, {"prompt": "x"}) == 503
@@ -99,8 +109,10 @@ def test_a_step_raises(server: RunningServer, open_stream: Open) -> None:
     engine_pid = server.engine_pid()
     streams = three_streams(server, open_stream)[:2]
     failing = ask(server, open_stream, stream=False, prompt=script("\x03"))
+    behind = ask(server, open_stream, stream=True)
     streams[0].vanish(reset=True)  # makes room for the request that fails
     check_error_ends_stream(streams[1].read_rest())
+    check_refused([behind])
     assert failing.read_headers() == 503
     assert "told to fail" in failing.read_rest()
     check_gone(server, engine_pid, 1)
@@ -109,6 +121,7 @@ def test_a_step_raises(server: RunningServer, open_stream: Open) -> None:
 def test_the_engine_is_frozen_and_comes_back(server: RunningServer, open_stream: Open) -> None:
     engine_pid = server.engine_pid()
     streams = three_streams(server, open_stream)
+    queued = queue(server, open_stream)
     os.kill(engine_pid, signal.SIGSTOP)
     try:
         deadline = time.monotonic() + FREEZE_TIMEOUT_S
@@ -118,6 +131,7 @@ def test_the_engine_is_frozen_and_comes_back(server: RunningServer, open_stream:
         assert status_of(server, COMPLETIONS, {"prompt": "x"}) == 503
         for stream in streams:
             check_error_ends_stream(stream.read_rest())
+        check_refused(queued)
     finally:
         os.kill(engine_pid, signal.SIGCONT)
     server.wait_ready(10)

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal
 
+import httpx
 import jsonschema
 import openai
 import pytest
@@ -226,11 +227,29 @@ def test_large_schemas_do_not_stop_other_streams(client: openai.OpenAI) -> None:
     assert max(gaps) < 5
 
 
-def test_tools_whose_schema_cannot_be_followed_are_refused(client: openai.OpenAI) -> None:
-    function = {"name": "f", "parameters": {"type": "object", "properties": {"a": {"not": {}}}}}
-    tools = [{"type": "function", "function": function}]
-    with pytest.raises(openai.BadRequestError, match=r"tools: .*not"):
-        client.chat.completions.create(**options("x", tools=tools, tool_choice="required"))
+def test_tools_whose_schema_cannot_be_followed_are_refused_with_the_place(
+    client: openai.OpenAI, server: RunningServer
+) -> None:
+    schema = {"type": "object", "properties": {"a": {"not": {}}}}
+    function = {"name": "f", "parameters": schema}
+    asked = [
+        ("chat/completions", "function.parameters", {
+            "messages": user("x"), "tools": [{"type": "function", "function": function}], "tool_choice": "required"}),
+        ("chat/completions", "function.parameters", {
+            "messages": user("x"), "tools": [{"type": "function", "function": {**function, "strict": True}}]}),
+        ("responses", "parameters", {
+            "input": "x", "tools": [{"type": "function", **function}], "tool_choice": "required"}),
+        ("messages", "input_schema", {
+            "model": MODEL, "max_tokens": 9, "messages": user("x"), "tools": [{"name": "f", "input_schema": schema}],
+            "tool_choice": {"type": "any"}}),
+    ]  # fmt: skip
+    for path, place, body in asked:
+        for stream in (False, True):
+            refused = httpx.post(f"{server.url}/v1/{path}", json={**body, "stream": stream})
+            assert refused.status_code == 400, refused.text
+            message = refused.json()["error"]["message"]
+            assert message.startswith(f"tools[0].{place}.properties.a.not: Unimplemented"), message
+            assert refused.json()["error"].get("param", "tools") == "tools"
 
 
 def test_beams_follow_no_grammar(client: openai.OpenAI) -> None:

@@ -20,6 +20,7 @@ from octavo.text.chat_template import ChatTemplate, load_chat_template
 from octavo.text.gguf_tokenizer import gguf_tokenizer_parts
 from octavo.text.template_environment import MAX_RENDERED_CHARS, MAX_SOURCE_CHARS
 from octavo.text.tokenizer import Tokenizer
+from support.chat_templates import ALTERNATES, DROPS_OTHERS, RAISES_ON_OTHERS, REFUSES_SYSTEM
 from support.tiny_tokenizers import END, TURN, byte_level_metadata, byte_level_tokenizer
 
 PRINTS_ANY_ROLE = (
@@ -27,46 +28,6 @@ PRINTS_ANY_ROLE = (
     "{% if add_generation_prompt %}<assistant>{% endif %}"
 )
 TRIMS = PRINTS_ANY_ROLE.replace("m.content", "m.content | trim")
-DROPS_OTHERS = """
-{%- for m in messages %}
-    {%- if m.role == 'system' %}
-        {{- '[sys]' + m.content + '\\n' }}
-    {%- elif m.role == 'user' %}
-        {{- '[user]' + m.content + '\\n' }}
-    {%- elif m['role'] == 'assistant' %}
-        {{- '[bot]' + m.content + '\\n' }}
-    {%- endif %}
-{%- endfor %}
-{%- if add_generation_prompt %}{{ '[bot]' }}{% endif %}
-"""
-RAISES_ON_OTHERS = """
-{%- for m in messages -%}
-{%- if m.role not in ['system', 'user', 'assistant'] -%}
-{{ raise_exception('Only system, user and assistant roles are supported, not ' + m.role) }}
-{%- endif -%}
-[{{ m.role }}]{{ m.content }}
-{%- endfor -%}
-"""
-REFUSES_SYSTEM = """
-{%- if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}
-{%- for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}
-"""
-ALTERNATES = """
-{%- if messages[0].role == 'system' %}
-    {%- set system, rest = messages[0].content, messages[1:] %}
-{%- else %}
-    {%- set system, rest = '', messages %}
-{%- endif %}
-{%- for m in rest %}
-    {%- if (m.role == 'user') != (loop.index0 % 2 == 0) %}
-        {{- raise_exception('Roles must alternate user/assistant/user/assistant/...') }}
-    {%- endif %}
-    {%- if m.role == 'user' and loop.first %}[INST] {{ system ~ '\\n\\n' if system }}{{ m.content }} [/INST]
-    {%- elif m.role == 'user' %}[INST] {{ m.content }} [/INST]
-    {%- else %} {{ m.content }}{{ eos_token }}
-    {%- endif %}
-{%- endfor %}
-"""
 BLOCKS = """
 {% for m in messages %}
     {% if m.role == 'user' %}

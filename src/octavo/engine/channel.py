@@ -102,14 +102,18 @@ class ClientEnd:
         return self._encode(message)
 
     def send(self, frame: bytes) -> None:
-        """Queue a frame for the engine, however many wait. Raises EngineDeadError if the engine has gone."""
+        """Queue a frame for the engine, however many wait. Raises EngineDeadError if the engine has gone, or this end."""
+        if self._socket.closed:
+            raise EngineDeadError("this end of the channel to the engine is closed")
         try:
             self._socket.send(frame, zmq.DONTWAIT)
         except zmq.Again:
             raise EngineDeadError("the engine process has ended") from None
 
     def receive(self) -> list[FromEngine]:
-        """All messages that have come; possibly none."""
+        """All messages that have come; possibly none, and none once closed."""
+        if self._socket.closed:
+            return []
         return [self._decode.decode(frame) for frame in _frames(self._socket)]
 
     def close(self) -> None:

@@ -27,7 +27,7 @@ BLOCK_RATE = {"sharegpt": 2.5, "alpaca": 25.0}
 SHARING_RATE = {"sharegpt": 0.25, "alpaca": 2.0}
 """Low enough that nothing is preempted at six answers."""
 
-VARIATIONS: Mapping[str, Mapping[str, float]] = {
+VARIATIONS: Mapping[str, Mapping[str, Any]] = {
     "as assumed": {},
     "sigma 0.9 and 0.7": {"prompt_sigma": 0.9, "output_sigma": 0.7},
     "sigma 1.0 and 0.8": {"prompt_sigma": 1.0, "output_sigma": 0.8},
@@ -102,7 +102,7 @@ class Runs:
         """With a full queue everything moves; what is shared moves with the lengths alone."""
         seconds = min(VARIED_S, self.assumed.seconds)
         for name, changes in VARIATIONS.items():
-            assumed = replace(self.assumed, seconds=seconds, **changes)  # type: ignore[arg-type]
+            assumed = replace(self.assumed, seconds=seconds, **changes)
             for policy in SYSTEMS:
                 yield ("full", name, policy), saturated, (assumed, policy)
             crowd = paper.people(assumed, "sharegpt")

@@ -11,6 +11,7 @@ from octavo.core.sampling_params import SamplingParams
 from octavo.engine.client import EngineClient
 from octavo.engine.messages import Pooled
 from octavo.errors import RequestFailedError
+from octavo.server.terms import Terms
 
 _PARAMS = SamplingParams(temperature=0.0, max_tokens=1)
 """Of the token that ends each request. It means nothing."""
@@ -27,15 +28,11 @@ class Embedder:
         request_id: str,
         prompts: Sequence[list[int]],
         pooling: Pooling,
-        *,
-        priority: int,
-        cache_salt: str,
+        terms: Terms,
     ) -> list[NDArray[np.float32]]:
         """The vector of each prompt, float32 [E], in order. Raises what the engine says of any of them."""
         tasks = [
-            asyncio.ensure_future(
-                self._embed_one(f"{request_id}-{i}", ids, pooling, priority, cache_salt)
-            )
+            asyncio.ensure_future(self._embed_one(f"{request_id}-{i}", ids, pooling, terms))
             for i, ids in enumerate(prompts)
         ]
         try:
@@ -46,10 +43,17 @@ class Embedder:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _embed_one(
-        self, name: str, token_ids: list[int], pooling: Pooling, priority: int, cache_salt: str
+        self, name: str, token_ids: list[int], pooling: Pooling, terms: Terms
     ) -> NDArray[np.float32]:
         async with self._client.generate(
-            name, token_ids, _PARAMS, priority=priority, cache_salt=cache_salt, pooling=pooling
+            name,
+            token_ids,
+            _PARAMS,
+            priority=terms.priority,
+            cache_salt=terms.cache_salt,
+            pooling=pooling,
+            tenant=terms.tenant,
+            timeout_s=terms.seconds_left,
         ) as outputs:
             async for output in outputs:
                 if isinstance(output, Pooled):

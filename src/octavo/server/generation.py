@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from octavo.core.beam_search import BeamSearchParams
@@ -31,13 +31,11 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """One HTTP request for text: prompts that share an id and a priority."""
+    """One HTTP request for text: prompts that share an id and terms."""
 
     request_id: str
     prompts: Sequence[Prompt]
-    priority: int
-    cache_salt: str
-    """Only requests with the same salt share prefixes."""
+    terms: Terms
     n: int
     """Choices of each prompt in the answer: all that are made, or the best of them."""
     wants_kv_usage: bool
@@ -46,8 +44,6 @@ class GenerationRequest:
     """Search for the most likely answers instead of drawing tokens."""
     arrived: float
     """`time.perf_counter()` when the body had been read."""
-    terms: Terms = field(default_factory=Terms)
-    """For whom, and until when."""
 
     @property
     def num_samples(self) -> int:
@@ -162,8 +158,8 @@ class Generator:
                 f"{request.request_id}-{prompt_index}",
                 prompt.token_ids,
                 prompt.params,
-                priority=request.priority,
-                cache_salt=request.cache_salt,
+                priority=request.terms.priority,
+                cache_salt=request.terms.cache_salt,
                 wants_kv_usage=request.wants_kv_usage,
                 tenant=request.terms.tenant,
                 timeout_s=request.terms.seconds_left,

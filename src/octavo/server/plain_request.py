@@ -1,17 +1,16 @@
 """One prompt of text and its choices: what the dialects other than OpenAI's ask of the engine."""
 
 import contextlib
-import uuid
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
-from octavo.config import SchedulingPolicy
 from octavo.core.sampling_params import SamplingParams
-from octavo.errors import InvalidParameterError
 from octavo.server.generation import GenerationRequest, Output
 from octavo.server.openai.exchange import checked_prompts
 from octavo.server.openai.limits import check_num_choices, check_text_len
+from octavo.server.request_ids import new_engine_id
 from octavo.server.serving import ServedModel, Serving
+from octavo.server.terms import Terms
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,24 +58,16 @@ def plain_request(
     params: SamplingParams,
     *,
     default_max_tokens: int | None,
-    cache_salt: str,
     arrived: float,
-    priority: int = 0,
+    terms: Terms,
 ) -> PlainRequest:
     """Check everything before it is submitted. Raises InvalidParameterError, PromptError, ContextLengthError."""
-    if priority and serving.policy is not SchedulingPolicy.PRIORITY:
-        raise InvalidParameterError(
-            f"priority needs --scheduling-policy priority; given: {priority}",
-            parameter="priority",
-            value=priority,
-        )
     check_num_choices(1, params.n)
     prompts = checked_prompts(model, params, [token_ids], default_max_tokens=default_max_tokens)
     request = GenerationRequest(
-        uuid.uuid4().hex,
+        new_engine_id(),
         prompts,
-        priority,
-        cache_salt,
+        terms,
         n=params.n,
         wants_kv_usage=False,
         beams=None,

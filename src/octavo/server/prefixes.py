@@ -25,12 +25,11 @@ from octavo.server.openai.cache_salt import cache_salt_of
 from octavo.server.openai.chat_prompt import chat_prompt
 from octavo.server.openai.fields import ignored_header, parse_request, refuse_unknown
 from octavo.server.openai.known_fields import TOKENIZE_FIELDS
-from octavo.server.openai.limits import check_text_len
 from octavo.server.openai.prompts import check_token_ids
 from octavo.server.openai.requests import ChatPrefixRequest, PrefixFields, TextPrefixRequest
 from octavo.server.openapi import json_body
+from octavo.server.plain_request import encoded
 from octavo.server.serving import ServedModel, Serving
-from octavo.server.terms import terms_of
 
 DEFAULT_TTL_S = 3600.0
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -92,8 +91,7 @@ async def _put(serving: Serving, name: str, request: Request) -> Response:
     fields = await read_json_object(request, serving.bodies)
     arrived = arrival_time()
     wanted = await _wanted(serving, model, fields)
-    salt = cache_salt_of(wanted.body.cache_salt, request, serving.config)
-    terms = terms_of(request, serving.config, arrived, timeout_s=wanted.body.timeout_s)
+    terms = serving.terms(request, arrived, wanted.body)
     ttl_s = DEFAULT_TTL_S if wanted.body.ttl_s is None else wanted.body.ttl_s
 
     async def compute() -> int:
@@ -101,7 +99,8 @@ async def _put(serving: Serving, name: str, request: Request) -> Response:
             f"prefix-{uuid.uuid4().hex}",
             wanted.token_ids,
             _ONE_TOKEN,
-            cache_salt=salt,
+            priority=terms.priority,
+            cache_salt=terms.cache_salt,
             tenant=terms.tenant,
             timeout_s=terms.seconds_left,
             pin=PinPrefix(name, ttl_s),
@@ -111,7 +110,7 @@ async def _put(serving: Serving, name: str, request: Request) -> Response:
             return outputs.num_cached_tokens
 
     num_cached = await run_while_connected(lambda _: compute(), request.receive)
-    described = _described(model, _find(serving, name, salt))
+    described = _described(model, _find(serving, name, terms.cache_salt))
     return _json({**described, "cached_tokens": num_cached}, ignored_header(wanted.ignored))
 
 
@@ -142,14 +141,11 @@ async def _wanted_messages(serving: Serving, model: ServedModel, fields: dict[st
 async def _wanted_text(serving: Serving, model: ServedModel, fields: dict[str, Any]) -> _Wanted:
     strict = serving.config.strict_requests
     body, ignored = parse_request(TextPrefixRequest, fields, TOKENIZE_FIELDS, strict=strict)
-    tokenizer, text = model.assets.tokenizer, body.prompt
+    text = body.prompt
     if not isinstance(text, str):
         return _Wanted(body, check_token_ids(text, model.ready.vocab_size, "prompt"), ignored)
-    check_text_len(text, model.ready.max_model_len)
     adds = body.add_special_tokens is not False
-    token_ids = await serving.off_loop(
-        len(text), lambda: tokenizer.encode(text, add_special_tokens=adds)
-    )
+    token_ids = await encoded(serving, model, text, add_special_tokens=adds)
     return _Wanted(body, token_ids, ignored)
 
 

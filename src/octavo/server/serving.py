@@ -10,6 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
+from fastapi import Request
+
 from octavo.config import SchedulingPolicy, ServerConfig
 from octavo.engine.client import EngineClient
 from octavo.engine.messages import Ready
@@ -20,6 +22,8 @@ from octavo.server.generation import GenerationRequest, Generator
 from octavo.server.http_errors import HttpError
 from octavo.server.json_body import BodyMemory
 from octavo.server.metrics import Metrics
+from octavo.server.openai.common_fields import TermsFields
+from octavo.server.terms import NOTHING_ASKED, Terms, terms_of
 from octavo.text.assets import TextAssets
 
 _LOGGER = logging.getLogger(__name__)
@@ -135,6 +139,12 @@ class Serving:
         names = self.config.served_model_names or (client.ready.model,)
         return ServedModel(client.ready, self._assets, names)
 
+    def terms(
+        self, http_request: Request, arrived: float, asked: TermsFields = NOTHING_ASKED
+    ) -> Terms:
+        """On which terms a request is served. Raises InvalidParameterError."""
+        return terms_of(http_request, self.config, self.policy, arrived, asked)
+
     def generator(self, model: ServedModel) -> Generator:
         """What makes text with `model`."""
         return Generator(self.client, model.assets.tokenizer, self.metrics)
@@ -156,8 +166,10 @@ class Serving:
 
     async def off_loop(self, size: int, work: Callable[[], Result]) -> Result:
         """Do text work of `size` characters, in a thread if it would make running streams wait."""
-        if size <= INLINE_CHARS:
-            return work()
+        return work() if size <= INLINE_CHARS else await self.in_thread(work)
+
+    async def in_thread(self, work: Callable[[], Result]) -> Result:
+        """Do text work that may take long."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""On which terms a request is served: for whom, and until when."""
+"""On which terms a request is served: how soon, with whom it shares pages, for whom, and until when."""
 
 import time
 from dataclasses import dataclass
@@ -6,9 +6,10 @@ from math import isfinite
 
 from fastapi import Request
 
-from octavo.config import FairShareBy, ServerConfig
+from octavo.config import FairShareBy, SchedulingPolicy, ServerConfig
 from octavo.errors import InvalidParameterError
-from octavo.server.openai.cache_salt import key_hash
+from octavo.server.openai.cache_salt import cache_salt_of, key_hash
+from octavo.server.openai.common_fields import TermsFields
 
 TIMEOUT_HEADER = "x-request-timeout"
 """Seconds that the request may take, from its arrival to its last token."""
@@ -16,9 +17,14 @@ TIMEOUT_HEADER = "x-request-timeout"
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """Whose share of the engine a request uses, and when it has to be done."""
+    """What the engine is told of a request besides what to generate."""
 
+    priority: int = 0
+    """Lower is earlier."""
+    cache_salt: str = ""
+    """Only requests with the same salt share prefixes."""
     tenant: str = ""
+    """Whose share of the engine it uses."""
     deadline: float | None = None
     """On the clock of `GenerationRequest.arrived`."""
 
@@ -28,21 +34,39 @@ class Terms:
         return None if self.deadline is None else self.deadline - time.perf_counter()
 
 
+NOTHING_ASKED = TermsFields()
+"""Of dialects whose requests have no words for it."""
+
+
 def terms_of(
     http_request: Request,
     config: ServerConfig,
+    policy: SchedulingPolicy,
     arrived: float,
-    *,
-    timeout_s: float | None = None,
-    user: str | None = None,
+    asked: TermsFields,
 ) -> Terms:
-    """The terms of a request whose body says this much. Raises InvalidParameterError for a time that is none."""
-    limits = (config.request_timeout_s, timeout_s, _header_timeout(http_request))
+    """The terms of a request whose body asks for this much.
+
+    Raises InvalidParameterError for a priority that would have no effect, and for a time that is none.
+    """
+    _check_priority(asked.priority, policy)
+    limits = (config.request_timeout_s, asked.timeout_s, _header_timeout(http_request))
     least = min((limit for limit in limits if limit is not None), default=None)
     return Terms(
-        _tenant(http_request, config.fair_share_by, user),
-        None if least is None else arrived + least,
+        priority=asked.priority or 0,
+        cache_salt=cache_salt_of(asked.cache_salt, http_request, config),
+        tenant=_tenant(http_request, config.fair_share_by, asked.user),
+        deadline=None if least is None else arrived + least,
     )
+
+
+def _check_priority(priority: int | None, policy: SchedulingPolicy) -> None:
+    if priority and policy is not SchedulingPolicy.PRIORITY:
+        raise InvalidParameterError(
+            f"priority needs --scheduling-policy priority; given: {priority}",
+            parameter="priority",
+            value=priority,
+        )
 
 
 def _tenant(http_request: Request, by: FairShareBy, user: str | None) -> str:

@@ -10,7 +10,6 @@ from octavo.server.json_body import read_json_object
 from octavo.server.openai.chat_prompt import chat_prompt
 from octavo.server.openai.fields import ignored_header, parse_request, refuse_unknown
 from octavo.server.openai.known_fields import TOKENIZE_FIELDS
-from octavo.server.openai.limits import check_text_len
 from octavo.server.openai.prompts import check_token_ids
 from octavo.server.openai.requests import (
     DetokenizeRequest,
@@ -18,6 +17,7 @@ from octavo.server.openai.requests import (
     TokenizeCompletionRequest,
 )
 from octavo.server.openapi import json_body
+from octavo.server.plain_request import encoded
 from octavo.server.serving import ServedModel, Serving
 from octavo.server.tgi.requests import GenerateRequest
 from octavo.server.tgi.tokens import tokenize_inputs
@@ -85,12 +85,8 @@ async def _tokenize_prompt(
     body, ignored = parse_request(TokenizeCompletionRequest, fields, TOKENIZE_FIELDS, strict=strict)
     model.check_name(body.model)
     serving.log_ignored(ignored)
-    tokenizer = model.assets.tokenizer
     adds = body.add_special_tokens is not False
-    check_text_len(body.prompt, model.ready.max_model_len)
-    token_ids = await serving.off_loop(
-        len(body.prompt), lambda: tokenizer.encode(body.prompt, add_special_tokens=adds)
-    )
+    token_ids = await encoded(serving, model, body.prompt, add_special_tokens=adds)
     return await _tokens_response(serving, model, body, token_ids, ignored)
 
 

@@ -9,7 +9,7 @@ from octavo.errors import InvalidParameterError
 from octavo.text.answer.parts import CallStart, Content
 from octavo.text.answer.tool_formats import TOOL_FORMATS
 from octavo.text.answer.tool_parser import ToolParser
-from octavo.text.answer.tools import Tool, calls_grammar, tools_of
+from octavo.text.answer.tools import Tool, calls_grammar, schema_mistake, tools_of
 from octavo.text.grammar import TokenGrammarCompiler, TokenMatcher
 from octavo.text.tokenizer import Tokenizer
 
@@ -91,6 +91,28 @@ def test_strict_calls_that_may_come(
 )
 def test_tools_are_checked(entry: dict[str, Any], place: str) -> None:
     good = {"type": "function", "function": {"name": "f", "strict": True}}
-    assert tools_of([good]) == [Tool("f", {"type": "object"}, strict=True)]
+    schema_at = "tools[0].input_schema"
+    assert tools_of([good], "input_schema") == [Tool("f", {"type": "object"}, True, schema_at)]
     with pytest.raises(InvalidParameterError, match=place):
         tools_of([good, entry])
+
+
+@pytest.mark.parametrize(
+    ("schema", "place"),
+    [
+        ({"properties": {"x": {"not": {}}}}, ".properties.x.not"),
+        ({"properties": {"a b": {"anyOf": [{}, {"type": "what"}]}}}, ".properties['a b'].anyOf[1]"),
+        ({"$defs": {"d": {"type": "string", "pattern": "("}}, "$ref": "#/$defs/d"}, ".$defs.d"),
+        ({"properties": {"x": {"$ref": "#/nowhere"}}}, ".properties.x"),
+        ({"type": "what"}, ""),
+    ],
+)
+def test_a_schema_that_cannot_be_followed_is_named_with_its_place(
+    schema: dict[str, Any], place: str
+) -> None:
+    good = {"type": "function", "function": {"name": "f"}}
+    bad = {"type": "function", "function": {"name": "g", "parameters": schema}}
+    mistake = schema_mistake(tools_of([good, bad]))
+    assert mistake is not None
+    assert mistake.startswith(f"tools[1].function.parameters{place}: "), mistake
+    assert schema_mistake(tools_of([good])) is None

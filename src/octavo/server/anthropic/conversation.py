@@ -5,6 +5,7 @@ from typing import Any
 
 from octavo.errors import InvalidParameterError, UnsupportedParameterError
 from octavo.server.anthropic.requests import Conversation, MessagesRequest, Thinking, ToolChoice
+from octavo.server.openai.common_fields import TermsFields
 from octavo.server.openai.requests import ChatRequest
 
 ROLES = ("user", "assistant", "system")
@@ -39,8 +40,17 @@ def chat_request(body: Conversation) -> ChatRequest:
             top_p=body.top_p,
             top_k=body.top_k,
             include_reasoning=_shows_thoughts(body.thinking),
+            request_id=body.request_id,
+            **_terms(body),
         )
     return ChatRequest.model_validate(fields)
+
+
+def _terms(body: MessagesRequest) -> dict[str, Any]:
+    terms = {name: getattr(body, name) for name in TermsFields.model_fields}
+    if body.user is None and body.metadata is not None:
+        terms["user"] = body.metadata.user_id
+    return terms
 
 
 def _system(system: str | list[dict[str, Any]] | None) -> list[dict[str, Any]]:
@@ -122,7 +132,8 @@ def _tool_result(block: dict[str, Any], where: str) -> dict[str, Any]:
     return {
         "role": "tool",
         "tool_call_id": _string(block, "tool_use_id", where),
-        "content": content,
+        # Templates know no failed results.
+        "content": f"Error: {content}" if block.get("is_error") is True else content,
     }
 
 
@@ -149,12 +160,14 @@ def _function(tool: dict[str, Any], position: int) -> dict[str, Any]:
             parameter="tools",
             value=tool.get("input_schema"),
         )
-    function = {
+    function: dict[str, Any] = {
         "name": _string(tool, "name", where, "tools"),
         "parameters": tool["input_schema"],
     }
     if "description" in tool:
         function["description"] = _string(tool, "description", where, "tools")
+    if tool.get("strict") is not None:
+        function["strict"] = tool["strict"]
     return {"type": "function", "function": function}
 
 

@@ -4,6 +4,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
 from octavo.server.anthropic.answer import MessagesAnswer
+from octavo.server.anthropic.block_fields import unknown_in_lists
 from octavo.server.anthropic.conversation import chat_request
 from octavo.server.anthropic.errors import ANTHROPIC_ERRORS
 from octavo.server.anthropic.requests import (
@@ -17,10 +18,15 @@ from octavo.server.http_errors import use_error_shape
 from octavo.server.json_body import read_json_object
 from octavo.server.openai.chat import chat_exchange
 from octavo.server.openai.chat_prompt import chat_prompt
+from octavo.server.openai.dialect import Dialect
 from octavo.server.openai.exchange import send
-from octavo.server.openai.fields import ignored_header, parse_request
+from octavo.server.openai.fields import ignored_header, parse_request, refuse_unknown
 from octavo.server.openapi import json_body
 from octavo.server.serving import Serving
+
+_DIALECT = Dialect(
+    "msg", "input_schema", {"response_format": "output_config.format", "stop": "stop_sequences"}
+)
 
 
 def messages_routes(serving: Serving) -> APIRouter:
@@ -38,8 +44,9 @@ def messages_routes(serving: Serving) -> APIRouter:
             MessagesRequest, fields, MESSAGES_FIELDS, strict=serving.config.strict_requests
         )
         model.check_name(body.model)
+        ignored += unknown_in_lists(body)
         chat = chat_request(body)
-        made = await chat_exchange(serving, model, chat, request, "msg", ignored, arrived)
+        made = await chat_exchange(serving, model, chat, request, _DIALECT, ignored, arrived)
         answer = MessagesAnswer(made.exchange, made.plan)
         return await send(made.exchange, answer, request, last=b"")
 
@@ -53,6 +60,9 @@ def messages_routes(serving: Serving) -> APIRouter:
             CountTokensRequest, fields, COUNT_FIELDS, strict=serving.config.strict_requests
         )
         model.check_name(body.model)
+        ignored += unknown_in_lists(body)
+        if serving.config.strict_requests:
+            refuse_unknown(ignored)
         serving.log_ignored(ignored)
         chat = chat_request(body)
         may_call = chat.tool_choice != "none"

@@ -4,6 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from octavo.server.openai.common_fields import RequestId, TermsFields
 from octavo.server.openai.fields import Int, KnownFields, NestedBody, Refused, RequestBody
 from octavo.server.openai.limits import MAX_MESSAGES, MAX_TOOLS
 
@@ -54,7 +55,14 @@ class CountTokensRequest(Conversation):
     """POST /v1/messages/count_tokens."""
 
 
-class MessagesRequest(Conversation):
+class Metadata(NestedBody):
+    """About the request."""
+
+    user_id: str | None = None
+    """As `user`."""
+
+
+class MessagesRequest(Conversation, TermsFields):
     """POST /v1/messages."""
 
     max_tokens: Annotated[Int, Field(ge=1)]
@@ -68,13 +76,14 @@ class MessagesRequest(Conversation):
     top_k: Int | None = None
     thinking: Thinking | None = None
     """Null: thoughts are left out of the answer."""
+    metadata: Metadata | None = None
+    request_id: RequestId = None
 
 
 _NOT_SERVED = "only what runs in this server is available"
 _NO_EFFECT = frozenset(
     {
-        "metadata",  # who asks
-        "user_profile_id",
+        "user_profile_id",  # who asks
         "workspace_id",
         "service_tier",
         "inference_geo",
@@ -91,6 +100,7 @@ _REFUSED = {
 }
 MESSAGES_FIELDS = KnownFields(no_effect=_NO_EFFECT, refused=_REFUSED)
 COUNT_FIELDS = KnownFields(
-    no_effect=_NO_EFFECT | {"thinking", "speed"},  # counted before anything is generated
+    no_effect=_NO_EFFECT
+    | {"metadata", "thinking", "speed"},  # counted before anything is generated
     refused={name: refused for name, refused in _REFUSED.items() if name != "speed"},
 )

@@ -2,19 +2,30 @@
 
 import uuid
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import msgspec
+from pydantic import Field
 
 from octavo.errors import InvalidParameterError
 from octavo.server.json_body import parse_json_object
+from octavo.server.openai.fields import NO_OTHERS, RequestBody, parse_request
 
-URLS = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses")
+
+class BatchLine(RequestBody):
+    """One line of the input, as it is written."""
+
+    custom_id: Annotated[str, Field(min_length=1)]
+    """Stands in the answer."""
+    method: Literal["POST"] | None = None
+    url: Literal["/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses"]
+    body: dict[str, Any]
+    """The request."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchRequest:
-    """One line of the input."""
+    """What a line asks for."""
 
     custom_id: str
     url: str
@@ -26,19 +37,21 @@ def read_request(line: bytes, number: int) -> BatchRequest:
     """The request of a line. Raises InvalidParameterError that names the line and what is wrong with it."""
     where = f"line {number}"
     fields = parse_json_object(line.strip(), where)
-    custom_id = fields.get("custom_id")
-    if not isinstance(custom_id, str) or not custom_id:
-        raise _wrong(where, "custom_id", "a non-empty string", custom_id)
-    if fields.get("method", "POST") != "POST":
-        raise _wrong(where, "method", "POST", fields["method"])
-    if fields.get("url") not in URLS:
-        raise _wrong(where, "url", f"one of {', '.join(URLS)}", fields.get("url"))
-    body = fields.get("body")
-    if not isinstance(body, dict):
-        raise _wrong(where, "body", "an object", body)
-    if body.get("stream"):
-        raise _wrong(where, "body.stream", "absent: a batch has no streams", body["stream"])
-    return BatchRequest(custom_id, fields["url"], msgspec.json.encode(body))
+    try:
+        # A line has no headers in which unknown fields could be named.
+        given, _ = parse_request(BatchLine, fields, NO_OTHERS, strict=True)
+    except InvalidParameterError as error:
+        message = f"{where}: {error}"
+        raise InvalidParameterError(
+            message, parameter=error.parameter, value=error.value
+        ) from error
+    if given.body.get("stream"):
+        raise InvalidParameterError(
+            f"{where}: body.stream must be absent: a batch has no streams",
+            parameter="body.stream",
+            value=given.body["stream"],
+        )
+    return BatchRequest(given.custom_id, given.url, msgspec.json.encode(given.body))
 
 
 def custom_id_of(line: bytes) -> str | None:
@@ -78,11 +91,3 @@ def _line(custom_id: str | None, response: Any, error: Any) -> bytes:
         "error": error,
     }
     return msgspec.json.encode(fields) + b"\n"
-
-
-def _wrong(where: str, name: str, must_be: str, given: object) -> InvalidParameterError:
-    return InvalidParameterError(
-        f"{where}: {name} must be {must_be}; given: {str(given)[:80]!r}",
-        parameter=name,
-        value=given,
-    )

@@ -14,12 +14,10 @@ from octavo.server.kserve.names import served
 from octavo.server.kserve.requests import TritonGenerateRequest, prepare, read_body
 from octavo.server.kserve.signature import VERSION, Asked
 from octavo.server.kserve.tensors import OutputTensor
-from octavo.server.openai.fields import KnownFields, ignored_header, parse_request
+from octavo.server.openai.fields import NO_OTHERS, ignored_header, parse_request
 from octavo.server.openapi import json_body
 from octavo.server.serving import Serving
 from octavo.server.streaming import EventStream
-
-_FIELDS = KnownFields(frozenset(), {})
 
 
 def triton_generate_routes(serving: Serving) -> APIRouter:
@@ -62,7 +60,7 @@ async def _prepare(
         raise InvalidParameterError(f"there are {len(rest)} bytes behind the JSON")
     own, others = _split(fields)
     strict = serving.config.strict_requests
-    body, _ = parse_request(TritonGenerateRequest, own, _FIELDS, strict=strict)
+    body, _ = parse_request(TritonGenerateRequest, own, NO_OTHERS, strict=strict)
     asked = Asked.of(body.model_dump(exclude_none=True))
     if asked.stream and not asked.exclude_input:
         raise InvalidParameterError(

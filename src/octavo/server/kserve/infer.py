@@ -14,11 +14,10 @@ from octavo.server.kserve.names import served
 from octavo.server.kserve.requests import HEADER_LENGTH, InferRequest, prepare, read_body
 from octavo.server.kserve.signature import INPUT_OF_NAME, OUTPUTS, VERSION, Asked
 from octavo.server.kserve.tensors import BinaryData, OutputTensor, Value, read_value
-from octavo.server.openai.fields import KnownFields, ignored_header, parse_request
+from octavo.server.openai.fields import NO_OTHERS, ignored_header, parse_request
 from octavo.server.openapi import json_body
 from octavo.server.serving import Serving
 
-_FIELDS = KnownFields(frozenset(), {})
 _OUTPUT_NAMES = frozenset(spec.name for spec in OUTPUTS)
 
 
@@ -33,7 +32,7 @@ def infer_routes(serving: Serving) -> APIRouter:
         model = served(serving, name, version)
         fields, rest = await read_body(request, serving)
         strict = serving.config.strict_requests
-        body, ignored = parse_request(InferRequest, fields, _FIELDS, strict=strict)
+        body, ignored = parse_request(InferRequest, fields, NO_OTHERS, strict=strict)
         values = _input_values(body, BinaryData(rest))
         asked = _with_outputs(Asked.of(values), body)
         if asked.stream:

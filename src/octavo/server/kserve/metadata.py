@@ -17,6 +17,7 @@ EXTENSIONS = (
     "model_configuration",
     "model_repository",
     "parameters",
+    "schedule_policy",
     "statistics",
 )
 _CONFIG_TYPES = {

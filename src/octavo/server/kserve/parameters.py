@@ -5,51 +5,28 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from octavo.core.sampling_params import SamplingParams
+from octavo.core.sampling_params import INT64_MAX, SamplingParams
 from octavo.errors import InvalidParameterError
-from octavo.server.openai.fields import Int, KnownFields, Refused, RequestBody
-from octavo.server.openai.limits import (
-    MAX_ALLOWED_TOKEN_IDS,
-    MAX_BAD_WORDS,
-    MAX_LOGIT_BIASES,
-    MAX_STOP_TOKEN_IDS,
-    check_words_len,
-)
-from octavo.server.openai.requests import StopInput
-from octavo.server.openai.sampling import stop_strings
+from octavo.server.openai.common_fields import SamplingFields, TermsFields
+from octavo.server.openai.fields import Int, KnownFields, Refused
+from octavo.server.openai.sampling import sampling_values
 
 DEFAULT_MAX_TOKENS = 16
 """vLLM's own default, which Triton's backend leaves as it is."""
 
 
-class GenerateParameters(RequestBody):
-    """How to generate. Limits: `core.sampling_params`."""
+class GenerateParameters(SamplingFields):
+    """How to generate."""
 
     n: Int | None = None
     max_tokens: Int | None = None
-    min_tokens: Int | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: Int | None = None
-    min_p: float | None = None
-    frequency_penalty: float | None = None
-    presence_penalty: float | None = None
-    repetition_penalty: float | None = None
-    seed: Int | None = None
-    stop: StopInput = None
-    stop_token_ids: Annotated[list[Int], Field(max_length=MAX_STOP_TOKEN_IDS)] | None = None
-    ignore_eos: bool | None = None
-    include_stop_str_in_output: bool | None = None
-    skip_special_tokens: bool | None = None
-    spaces_between_special_tokens: bool | None = None
-    logit_bias: Annotated[dict[str, float], Field(max_length=MAX_LOGIT_BIASES)] | None = None
-    allowed_token_ids: Annotated[list[Int], Field(max_length=MAX_ALLOWED_TOKEN_IDS)] | None = None
-    bad_words: Annotated[list[str], Field(max_length=MAX_BAD_WORDS)] | None = None
     logprobs: Int | None = None
     """Reported with `return_logprobs`."""
 
     priority: Annotated[Int, Field(ge=0, le=2**31 - 1)] | None = None
     """1 is served first, then 2 and so on; 0 is the default. Only with --scheduling-policy priority."""
+    timeout: Annotated[Int, Field(ge=0, le=INT64_MAX)] | None = None
+    """Microseconds from the arrival of the request to its last token; then it ends with an error. 0: no limit."""
 
 
 _SEQUENCES = "every request stands for itself: there are no sequences of them"
@@ -61,7 +38,6 @@ PARAMETER_FIELDS = KnownFields(
         "sequence_id": Refused(_SEQUENCES, (0, "")),
         "sequence_start": Refused(_SEQUENCES, (False,)),
         "sequence_end": Refused(_SEQUENCES, (False,)),
-        "timeout": Refused("requests have no time limit", (0,)),
         "headers": Refused("headers are not forwarded"),
         "lora_name": Refused("adapters are not available"),
         "prompt_logprobs": Refused("log-probabilities of prompts have no output tensor"),
@@ -73,8 +49,6 @@ PARAMETER_FIELDS = KnownFields(
     },
 )
 
-_NO_SAMPLING = frozenset({"stop", "logit_bias", "priority"})
-
 
 def sampling_params(
     given: GenerateParameters, defaults: Mapping[str, float | int], *, wants_logprobs: bool
@@ -83,17 +57,18 @@ def sampling_params(
 
     Raises InvalidParameterError.
     """
-    values: dict[str, Any] = {**defaults, "max_tokens": None}
-    for name in GenerateParameters.model_fields:
-        value = getattr(given, name)
-        if value is not None and name not in _NO_SAMPLING:
-            values[name] = value
-    values["stop"] = stop_strings(given.stop)
-    values["logit_bias"] = given.logit_bias or {}
-    check_words_len("bad_words", given.bad_words or ())
-    if wants_logprobs and given.logprobs is None:
-        values["logprobs"] = 0
+    values = sampling_values(given, defaults)
+    values["max_tokens"] = given.max_tokens
+    values["logprobs"] = 0 if wants_logprobs and given.logprobs is None else given.logprobs
+    if given.n is not None:
+        values["n"] = given.n
     return SamplingParams(**values)
+
+
+def asked_terms(given: GenerateParameters) -> TermsFields:
+    """Priority and timeout of Triton's schedule policy extension as they are named elsewhere."""
+    timeout_s = given.timeout / 1e6 if given.timeout else None
+    return TermsFields(priority=engine_priority(given.priority), timeout_s=timeout_s)
 
 
 def engine_priority(given: int | None) -> int:

@@ -1,16 +1,34 @@
 """Triton's model repository, of a server with one model: it is loaded, and stays so for as long as the server runs."""
 
-from typing import Any
+from typing import Any, TypeVar
 
 from fastapi import APIRouter, Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
-from octavo.errors import InvalidParameterError, UnsupportedParameterError
+from octavo.errors import UnsupportedParameterError
 from octavo.server.http_errors import HttpError
 from octavo.server.kserve.names import served
 from octavo.server.kserve.requests import read_body
 from octavo.server.kserve.signature import VERSION
+from octavo.server.openai.fields import NO_OTHERS, RequestBody, ignored_header, parse_request
 from octavo.server.serving import Serving
+
+
+class IndexRequest(RequestBody):
+    """POST /v2/repository/index."""
+
+    ready: bool | None = None
+    """List only models that are ready."""
+
+
+class RepositoryRequest(RequestBody):
+    """POST /v2/repository/models/{name}/load and unload."""
+
+    parameters: dict[str, Any] | None = None
+    """None is available."""
+
+
+Body = TypeVar("Body", bound=RequestBody)
 
 
 def repository_routes(serving: Serving) -> APIRouter:
@@ -18,36 +36,37 @@ def repository_routes(serving: Serving) -> APIRouter:
     router = APIRouter()
 
     @router.post("/v2/repository/index")
-    async def index(request: Request) -> list[dict[str, str]]:
+    async def index(request: Request) -> Response:
         """Triton's: the models there are, and whether each is ready; with `ready` only those that are."""
-        only_ready = await _switch(request, serving, "ready")
+        body, ignored = await _body(request, serving, IndexRequest)
         try:
             names: tuple[str, ...] = serving.model().names
             state, reason = "READY", ""
         except HttpError as error:  # it loads, or the server shuts down
-            names = () if only_ready else serving.config.served_model_names
+            names = () if body.ready else serving.config.served_model_names
             state, reason = "UNAVAILABLE", str(error)
-        return [
+        models = [
             {"name": name, "version": VERSION, "state": state, "reason": reason} for name in names
         ]
+        return JSONResponse(models, headers=ignored_header(ignored))
 
     @router.post("/v2/repository/models/{name}/load")
     async def load(request: Request, name: str) -> Response:
         """Triton's: nothing to do for a model that is served; others cannot be loaded."""
         served(serving, name)
-        parameters = await _parameters(request, serving)
-        for given in parameters:
+        body, ignored = await _body(request, serving, RepositoryRequest)
+        for given in body.parameters or {}:
             raise UnsupportedParameterError(
                 f"{given[:80]} is not supported: the model is served as its files are",
                 parameter=given,
             )
-        return Response(status_code=200)
+        return Response(status_code=200, headers=ignored_header(ignored))
 
     @router.post("/v2/repository/models/{name}/unload")
     async def unload(request: Request, name: str) -> Response:
         """Triton's: refused, the server would have nothing left to serve."""
         served(serving, name)
-        await _parameters(request, serving)
+        await _body(request, serving, RepositoryRequest)
         raise HttpError(
             400,
             f"failed to unload '{name}': it is the only model of this server; stop the server instead",
@@ -56,32 +75,11 @@ def repository_routes(serving: Serving) -> APIRouter:
     return router
 
 
-async def _fields(request: Request, serving: Serving) -> dict[str, Any]:
-    """The body as JSON; it may be empty."""
-    if (
-        request.headers.get("content-length", "0") == "0"
-        and "transfer-encoding" not in request.headers
-    ):
-        return {}
-    fields, _ = await read_body(request, serving)
-    return fields
-
-
-async def _switch(request: Request, serving: Serving, name: str) -> bool:
-    value = (await _fields(request, serving)).get(name)
-    if value not in (None, True, False):
-        raise InvalidParameterError(
-            f"{name} must be a boolean; given: {str(value)[:80]}", parameter=name, value=value
-        )
-    return bool(value)
-
-
-async def _parameters(request: Request, serving: Serving) -> dict[str, Any]:
-    parameters = (await _fields(request, serving)).get("parameters")
-    if parameters is None:
-        return {}
-    if not isinstance(parameters, dict):
-        raise InvalidParameterError(
-            f"parameters must be an object; given: {str(parameters)[:80]}", parameter="parameters"
-        )
-    return parameters
+async def _body(request: Request, serving: Serving, model: type[Body]) -> tuple[Body, list[str]]:
+    """The body, which may be empty, and its fields that nobody knows."""
+    length = request.headers.get("content-length", "0")
+    is_empty = length == "0" and "transfer-encoding" not in request.headers
+    fields = {} if is_empty else (await read_body(request, serving))[0]
+    body, ignored = parse_request(model, fields, NO_OTHERS, strict=serving.config.strict_requests)
+    serving.log_ignored(ignored)
+    return body, ignored

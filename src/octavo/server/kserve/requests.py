@@ -12,12 +12,11 @@ from octavo.server.kserve.parameters import (
     DEFAULT_MAX_TOKENS,
     PARAMETER_FIELDS,
     GenerateParameters,
-    engine_priority,
+    asked_terms,
     from_text,
     sampling_params,
 )
 from octavo.server.kserve.signature import Asked
-from octavo.server.openai.cache_salt import cache_salt_of
 from octavo.server.openai.fields import RequestBody, parse_request
 from octavo.server.plain_request import PlainRequest, encoded, plain_request
 from octavo.server.serving import ServedModel, Serving
@@ -97,8 +96,7 @@ async def prepare(
         await encoded(serving, model, asked.text_input),
         params,
         default_max_tokens=DEFAULT_MAX_TOKENS,
-        cache_salt=cache_salt_of(None, http_request, serving.config),
         arrived=arrived,
-        priority=engine_priority(given.priority),
+        terms=serving.terms(http_request, arrived, asked_terms(given)),
     )
     return plain, ignored

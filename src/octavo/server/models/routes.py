@@ -13,11 +13,10 @@ from octavo.server.models.metrics import ModelsExposition
 from octavo.server.models.registry import ModelRegistry
 from octavo.server.models.slot import ModelSlot
 from octavo.server.openai.exchange import now
-from octavo.server.openai.fields import KnownFields, RequestBody, parse_request
+from octavo.server.openai.fields import NO_OTHERS, RequestBody, parse_request
 from octavo.server.openai.models import model_card
 
 MAX_TIMEOUT_S = 3600.0
-_NO_OTHERS = KnownFields(no_effect=frozenset(), refused={})
 
 
 class LoadRequest(RequestBody):
@@ -97,7 +96,7 @@ def model_routes(
     async def load(request: Request) -> dict[str, Any]:
         """Load a model, and answer when it is ready. A model that is loaded stays as it is."""
         fields = await read_json_object(request, bodies)
-        body, _ = parse_request(LoadRequest, fields, _NO_OTHERS, strict=True)
+        body, _ = parse_request(LoadRequest, fields, NO_OTHERS, strict=True)
         slot = registry.slot(body.model)
         try:
             await slot.load()
@@ -109,7 +108,7 @@ def model_routes(
     async def unload(request: Request) -> dict[str, Any]:
         """Unload a model and answer when its memory is free. Open requests finish, or are aborted after `timeout_s`."""
         fields = await read_json_object(request, bodies)
-        body, _ = parse_request(UnloadRequest, fields, _NO_OTHERS, strict=True)
+        body, _ = parse_request(UnloadRequest, fields, NO_OTHERS, strict=True)
         timeout_s = _timeout(body, shutdown_timeout_s)
         done = await registry.unload(body.model, timeout_s)
         slot = registry.slot(body.model)

@@ -7,9 +7,9 @@ from typing import Any
 from octavo.config import ServerConfig
 from octavo.core.sampling_params import SamplingParams
 from octavo.core.structured_outputs import StructuredOutputsParams
-from octavo.errors import InvalidParameterError, UnsupportedParameterError
+from octavo.errors import InvalidParameterError, UnsupportedParameterError, UserError
 from octavo.server.openai.requests import ChatRequest
-from octavo.server.openai.structured_outputs import form_field
+from octavo.server.openai.structured_outputs import form_field, naming_field
 from octavo.text.answer.parser import AnswerFormat, AnswerParser, answer_format
 from octavo.text.answer.parts import Content, Part, Reasoning
 from octavo.text.answer.tools import Tool, calls_grammar, tools_of
@@ -65,19 +65,31 @@ class AnswerPlan:
             changes["skip_special_tokens"] = False
         grammar = params.structured_outputs
         if self.choice is not None and self._binds(self.choice):
-            assert self.form.tools is not None
-            grammar = StructuredOutputsParams(
-                grammar=calls_grammar(
-                    self.choice.tools,
-                    self.form.tools,
-                    tokenizer,
-                    several=self.choice.several,
-                    may_speak=not self.choice.must_call,
-                )
-            )
+            grammar = self._calls_grammar(self.choice, tokenizer)
         if grammar is not None:
             changes["structured_outputs"] = self._after_thoughts(grammar, tokenizer)
         return replace(params, **changes) if changes else params
+
+    @property
+    def bound_tools(self) -> list[Tool]:
+        """Those whose schemas are part of the grammar, if calls have one."""
+        if self.choice is None or not self._binds(self.choice):
+            return []
+        return [tool for tool in self.choice.tools if tool.strict or self.choice.must_call]
+
+    def _calls_grammar(self, choice: ToolChoice, tokenizer: Tokenizer) -> StructuredOutputsParams:
+        assert self.form.tools is not None
+        grammar = calls_grammar(
+            choice.tools,
+            self.form.tools,
+            tokenizer,
+            several=choice.several,
+            may_speak=not choice.must_call,
+        )
+        try:
+            return StructuredOutputsParams(grammar=grammar)
+        except UserError as error:
+            raise naming_field(error, "tools") from error
 
     def _binds(self, choice: ToolChoice) -> bool:
         """Whether a grammar is needed. A format without a mark cannot tell a call from other JSON beforehand."""
@@ -130,9 +142,12 @@ def plan_answer(
     return AnswerPlan(form, choice, prompt, body.include_reasoning is not False)
 
 
-def tool_choice_of(body: ChatRequest) -> ToolChoice | None:
+def tool_choice_of(
+    body: ChatRequest, schema_field: str = "function.parameters"
+) -> ToolChoice | None:
     """What may be called; None: nothing. Tools that may not be called only reach the template.
 
+    `schema_field`: where each tool has its schema in the request that the user sent.
     Raises InvalidParameterError, UnsupportedParameterError.
     """
     given = body.tool_choice
@@ -142,7 +157,7 @@ def tool_choice_of(body: ChatRequest) -> ToolChoice | None:
                 "tool_choice needs tools", parameter="tool_choice", value=given
             )
         return None
-    tools = tools_of(body.tools)
+    tools = tools_of(body.tools, schema_field)
     if given == "none":
         return None
     if body.use_beam_search:

@@ -5,7 +5,6 @@ from starlette.responses import Response
 
 from octavo.server.generation import GenerationRequest, arrival_time
 from octavo.server.json_body import read_json_object
-from octavo.server.openai.cache_salt import cache_salt_of
 from octavo.server.openai.completion_answer import CompletionAnswer
 from octavo.server.openai.exchange import Exchange, generation_request, now, response_id, send
 from octavo.server.openai.fields import ignored_header, parse_request
@@ -16,7 +15,7 @@ from octavo.server.openai.requests import CompletionRequest
 from octavo.server.openai.sampling import COMPLETION_MAX_TOKENS, completion_params
 from octavo.server.openapi import json_body
 from octavo.server.serving import ServedModel, Serving
-from octavo.server.terms import Terms, terms_of
+from octavo.server.terms import Terms
 
 
 def completion_routes(serving: Serving) -> APIRouter:
@@ -34,9 +33,8 @@ def completion_routes(serving: Serving) -> APIRouter:
         )
         model.check_name(body.model)
         serving.log_ignored(ignored)
-        salt = cache_salt_of(body.cache_salt, request, serving.config)
-        terms = terms_of(request, serving.config, arrived, timeout_s=body.timeout_s, user=body.user)
-        prepared = await _prepare(serving, model, body, salt, arrived, terms)
+        terms = serving.terms(request, arrived, body)
+        prepared = await _prepare(serving, model, body, arrived, terms)
         exchange = Exchange(
             serving=serving,
             model=model,
@@ -56,7 +54,6 @@ async def _prepare(
     serving: Serving,
     model: ServedModel,
     body: CompletionRequest,
-    cache_salt: str,
     arrived: float,
     terms: Terms,
 ) -> GenerationRequest:
@@ -66,13 +63,11 @@ async def _prepare(
     )
     token_ids = await _token_ids(serving, model, body, prompts)
     return generation_request(
-        serving,
         model,
         body,
         params,
         token_ids,
         default_max_tokens=COMPLETION_MAX_TOKENS,
-        cache_salt=cache_salt,
         arrived=arrived,
         terms=terms,
     )

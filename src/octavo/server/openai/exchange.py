@@ -9,23 +9,24 @@ from typing import Any, Protocol
 from fastapi import Request
 from starlette.responses import Response
 
-from octavo.config import SchedulingPolicy
 from octavo.core.sampling_params import SamplingParams
-from octavo.errors import InvalidParameterError, UserError
+from octavo.errors import UserError
 from octavo.server.best_of import best_of
 from octavo.server.disconnect import run_while_connected
 from octavo.server.generation import GenerationRequest, Output, Prompt
 from octavo.server.openai.beams import beam_search_params
+from octavo.server.openai.dialect import CHAT, Dialect
 from octavo.server.openai.limits import check_listed_ids, check_logprobs
 from octavo.server.openai.logprobs import TokenNames
 from octavo.server.openai.prompts import check_not_empty
 from octavo.server.openai.requests import GenerationBody
 from octavo.server.openai.sampling import max_tokens_in_context
-from octavo.server.openai.structured_outputs import grammar_field, naming_field
+from octavo.server.openai.structured_outputs import about_tools, form_field, naming_field
 from octavo.server.request_ids import new_engine_id, request_id_of
 from octavo.server.serving import ServedModel, Serving
 from octavo.server.streaming import DONE, EventStream
 from octavo.server.terms import Terms
+from octavo.text.answer.tools import Tool
 from octavo.text.bad_words import with_bad_words
 
 
@@ -40,6 +41,10 @@ class Exchange:
     response_id: str
     created: int
     headers: Mapping[str, str]
+    bound_tools: Sequence[Tool] = ()
+    """Those whose schemas are part of the grammar."""
+    dialect: Dialect = CHAT
+    """In whose words errors are told."""
 
     @property
     def names(self) -> TokenNames:
@@ -85,7 +90,13 @@ class Exchange:
                     async for output in outputs:
                         yield output
             except UserError as error:
-                raise naming_field(error, grammar_field(self.body)) from error
+                raise await self._told(error) from error
+
+    async def _told(self, error: UserError) -> UserError:
+        """What the engine refused the request with, in the request's own words."""
+        if not self.bound_tools:
+            return self.dialect.told(naming_field(error, form_field(self.body)))
+        return await self.serving.in_thread(lambda: about_tools(error, self.bound_tools))
 
 
 class Answer(Protocol):
@@ -111,14 +122,12 @@ async def send(
 
 
 def generation_request(
-    serving: Serving,
     model: ServedModel,
     body: GenerationBody,
     params: SamplingParams,
     token_ids: Sequence[list[int]],
     *,
     default_max_tokens: int | None,
-    cache_salt: str,
     arrived: float,
     terms: Terms,
 ) -> GenerationRequest:
@@ -126,30 +135,17 @@ def generation_request(
 
     Raises InvalidParameterError, PromptError, ContextLengthError.
     """
-    check_priority(body.priority, serving.policy)
     prompts = checked_prompts(model, params, token_ids, default_max_tokens=default_max_tokens)
     longest = max(prompt.params.max_tokens or 1 for prompt in prompts)
     return GenerationRequest(
         new_engine_id(),
         prompts,
-        body.priority or 0,
-        cache_salt,
+        terms,
         n=1 if body.n is None else body.n,
         wants_kv_usage=bool(body.return_kv_usage),
         beams=beam_search_params(body, longest),
         arrived=arrived,
-        terms=terms,
     )
-
-
-def check_priority(priority: int | None, policy: SchedulingPolicy) -> None:
-    """Raise InvalidParameterError for a priority that would have no effect."""
-    if priority and policy is not SchedulingPolicy.PRIORITY:
-        raise InvalidParameterError(
-            f"priority needs --scheduling-policy priority; given: {priority}",
-            parameter="priority",
-            value=priority,
-        )
 
 
 def checked_prompts(

@@ -55,10 +55,27 @@ class KnownFields:
     refused: Mapping[str, Refused]
 
 
+NO_OTHERS = KnownFields(frozenset(), {})
+"""All that is known is declared."""
+
+
 class NestedBody(RequestBody):
     """An object inside a request, such as `stream_options`."""
 
-    known: ClassVar[KnownFields] = KnownFields(frozenset(), {})
+    known: ClassVar[KnownFields] = NO_OTHERS
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectFields:
+    """What becomes of the fields of an object that no model describes, such as a tool or a part of a conversation."""
+
+    taken: frozenset[str]
+    others: KnownFields
+
+    def unknown_in(self, given: Mapping[str, Any], place: str) -> list[str]:
+        """Fields that nobody knows, by their places. Raises UnsupportedParameterError for one that is refused."""
+        extra = {name: value for name, value in given.items() if name not in self.taken}
+        return _sort_out(extra, self.others, f"{place}.")
 
 
 Body = TypeVar("Body", bound=RequestBody)
@@ -79,12 +96,7 @@ def parse_request(
         body = model.model_validate(fields)
     except ValidationError as error:
         raise _as_invalid_parameter(error, fields) from None
-    ignored = _sort_out(body.model_extra or {}, known)
-    for name in model.model_fields:
-        nested = getattr(body, name)
-        if isinstance(nested, NestedBody):
-            extra = _sort_out(nested.model_extra or {}, nested.known)
-            ignored += [f"{name}.{unknown}" for unknown in extra]
+    ignored = _unknown_in(body, known, "")
     if strict:
         refuse_unknown(ignored)
     return body, ignored
@@ -109,16 +121,27 @@ def ignored_header(names: list[str]) -> dict[str, str]:
     return {IGNORED_FIELDS_HEADER: ", ".join(shown)}
 
 
-def _sort_out(extra: Mapping[str, Any], known: KnownFields) -> list[str]:
+def _unknown_in(body: RequestBody, known: KnownFields, place: str) -> list[str]:
+    ignored = _sort_out(body.model_extra or {}, known, place)
+    for name, info in type(body).model_fields.items():
+        nested = getattr(body, name)
+        if isinstance(nested, NestedBody):
+            ignored += _unknown_in(nested, nested.known, f"{place}{info.alias or name}.")
+    return ignored
+
+
+def _sort_out(extra: Mapping[str, Any], known: KnownFields, place: str) -> list[str]:
     ignored: list[str] = []
     for name, value in extra.items():
         if refused := known.refused.get(name):
             if not refused.is_harmless(value):
                 raise UnsupportedParameterError(
-                    f"{name} is not supported: {refused.reason}", parameter=name, value=value
+                    f"{place}{name} is not supported: {refused.reason}",
+                    parameter=f"{place}{name}",
+                    value=value,
                 )
         elif name not in known.no_effect:
-            ignored.append(name)
+            ignored.append(f"{place}{name}")
     return ignored
 
 

@@ -12,6 +12,7 @@ _NO_EFFECT_ANYWHERE = frozenset(
         "service_tier",
         "safety_identifier",
         "prompt_cache_key",  # hints for caches; answers do not depend on caches
+        "prompt_cache_options",
         "prompt_cache_retention",
         "session_id",
         "guided_decoding_backend",  # there is one
@@ -57,6 +58,7 @@ CHAT_FIELDS = KnownFields(
         "audio": Refused(_MULTIMODAL),
         "verbosity": Refused("this model has no levels of verbosity", ("medium",)),
         "web_search_options": Refused("web search is not available"),
+        "moderation": Refused("there is no moderation"),
     },
 )
 

@@ -4,17 +4,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, WithJsonSchema
 
-from octavo.core.sampling_params import INT64_MAX, INT64_MIN
+from octavo.server.openai.common_fields import RequestId, SamplingFields, Seconds, TermsFields
 from octavo.server.openai.fields import Int, NestedBody, RequestBody
-from octavo.server.openai.limits import (
-    MAX_ALLOWED_TOKEN_IDS,
-    MAX_BAD_WORDS,
-    MAX_DOCUMENTS,
-    MAX_LOGIT_BIASES,
-    MAX_MESSAGES,
-    MAX_STOP_TOKEN_IDS,
-    MAX_TOOLS,
-)
+from octavo.server.openai.limits import MAX_DOCUMENTS, MAX_MESSAGES, MAX_TOOLS
 
 _STRINGS = {"type": "array", "items": {"type": "string"}}
 _INTEGERS = {"type": "array", "items": {"type": "integer"}}
@@ -27,10 +19,6 @@ PromptInput = Annotated[
 ]
 TokenIdsInput = Annotated[Any, WithJsonSchema(_INTEGERS)]
 SchemaInput = Annotated[Any, WithJsonSchema({"anyOf": [{"type": "object"}, {"type": "string"}]})]
-StopInput = Annotated[Any, WithJsonSchema({"anyOf": [{"type": "string"}, _STRINGS]})]
-
-
-Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)] | None
 
 
 class StreamOptions(NestedBody):
@@ -60,8 +48,8 @@ class ResponseFormat(NestedBody):
     json_schema: JsonSchemaFormat | None = None
 
 
-class GenerationBody(RequestBody):
-    """What completions and chat have in common. Limits of the numbers: `core.sampling_params`."""
+class GenerationBody(SamplingFields, TermsFields):
+    """What completions and chat have in common."""
 
     model: str | None = None
     stream: bool | None = None
@@ -79,24 +67,6 @@ class GenerationBody(RequestBody):
     n: Int | None = None
     best_of: Int | None = None
     max_tokens: Int | None = None
-    min_tokens: Int | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: Int | None = None
-    min_p: float | None = None
-    frequency_penalty: float | None = None
-    presence_penalty: float | None = None
-    repetition_penalty: float | None = None
-    seed: Int | None = None
-    stop: StopInput = None
-    stop_token_ids: Annotated[list[Int], Field(max_length=MAX_STOP_TOKEN_IDS)] | None = None
-    ignore_eos: bool | None = None
-    include_stop_str_in_output: bool | None = None
-    skip_special_tokens: bool | None = None
-    spaces_between_special_tokens: bool | None = None
-    logit_bias: Annotated[dict[str, float], Field(max_length=MAX_LOGIT_BIASES)] | None = None
-    allowed_token_ids: Annotated[list[Int], Field(max_length=MAX_ALLOWED_TOKEN_IDS)] | None = None
-    bad_words: Annotated[list[str], Field(max_length=MAX_BAD_WORDS)] | None = None
     prompt_logprobs: Int | None = None
     use_beam_search: bool | None = None
     """Search along `n` beams for the most likely answers."""
@@ -106,15 +76,7 @@ class GenerationBody(RequestBody):
     """Of beams: true, false or "never"."""
     add_special_tokens: bool | None = None
 
-    priority: Annotated[Int, Field(ge=INT64_MIN, le=INT64_MAX)] | None = None
-    """Lower is earlier; only with --scheduling-policy priority."""
-    cache_salt: Annotated[str, Field(min_length=1, max_length=256)] | None = None
-    """Only requests with the same salt share the pages of equal beginnings."""
-    user: str | None = None
-    """Who asks. Tells tenants apart with --fair-share-by user."""
-    timeout_s: Seconds = None
-    """From the arrival of the request to its last token; then it ends with an error."""
-    request_id: Annotated[str, Field(min_length=1, max_length=256)] | None = None
+    request_id: RequestId = None
     return_kv_usage: bool | None = None
     """Say in the usage what the request cost in pages of the KV cache."""
     return_token_ids: bool | None = None
@@ -186,16 +148,12 @@ class DetokenizeRequest(RequestBody):
     tokens: TokenIdsInput
 
 
-class PrefixFields(RequestBody):
-    """What requests for named prefixes have in common."""
+class PrefixFields(TermsFields):
+    """What requests for named prefixes have in common. Only requests with the same `cache_salt` find one."""
 
     model: str | None = None
     ttl_s: Seconds = None
     """How long to keep it; null: an hour."""
-    cache_salt: Annotated[str, Field(min_length=1, max_length=256)] | None = None
-    """Only requests with the same salt find it."""
-    timeout_s: Seconds = None
-    """How long computing it may take."""
     add_special_tokens: bool | None = None
 
 

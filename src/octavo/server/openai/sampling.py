@@ -12,33 +12,13 @@ from octavo.errors import (
     InvalidParameterError,
     UnsupportedParameterError,
 )
+from octavo.server.openai.common_fields import SamplingFields
 from octavo.server.openai.limits import MAX_STOPS, check_words_len
 from octavo.server.openai.requests import ChatRequest, CompletionRequest, GenerationBody
 from octavo.server.openai.structured_outputs import structured_outputs
 
 COMPLETION_MAX_TOKENS = 16
 """OpenAI's default for completions; chat runs to the end of the context."""
-
-_SAME_NAME = (
-    "n",
-    "min_tokens",
-    "temperature",
-    "top_p",
-    "top_k",
-    "min_p",
-    "frequency_penalty",
-    "presence_penalty",
-    "repetition_penalty",
-    "seed",
-    "stop_token_ids",
-    "ignore_eos",
-    "include_stop_str_in_output",
-    "skip_special_tokens",
-    "spaces_between_special_tokens",
-    "allowed_token_ids",
-    "bad_words",
-    "prompt_logprobs",
-)
 
 
 def completion_params(
@@ -104,18 +84,26 @@ def max_tokens_in_context(
     return room if default is None else min(default, room)
 
 
-def _common(body: GenerationBody, defaults: Mapping[str, float | int]) -> dict[str, Any]:
-    _check_options(body)
+def sampling_values(given: SamplingFields, defaults: Mapping[str, float | int]) -> dict[str, Any]:
+    """The values of `SamplingParams` that stand in these fields, over `defaults`. Raises InvalidParameterError."""
     values: dict[str, Any] = dict(defaults)
-    for name in _SAME_NAME:
-        value = getattr(body, name)
+    for name in SamplingFields.model_fields:
+        value = getattr(given, name)
         if value is not None:
             values[name] = value
+    values["stop"] = stop_strings(given.stop)
+    check_words_len("bad_words", given.bad_words or ())
+    return values
+
+
+def _common(body: GenerationBody, defaults: Mapping[str, float | int]) -> dict[str, Any]:
+    _check_options(body)
+    values = sampling_values(body, defaults)
+    values["prompt_logprobs"] = body.prompt_logprobs
     if body.use_beam_search:
         values["n"] = 1  # `n` is the number of beams, each of which asks for itself
-    values["stop"] = stop_strings(body.stop)
-    check_words_len("bad_words", body.bad_words or ())
-    values["logit_bias"] = body.logit_bias or {}
+    elif body.n is not None:
+        values["n"] = body.n
     values["structured_outputs"] = structured_outputs(body)
     return values
 

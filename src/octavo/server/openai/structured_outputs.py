@@ -1,10 +1,12 @@
 """The request fields that say what form an answer has: OpenAI's, vLLM's, and vLLM's older ones."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from octavo.core.structured_outputs import StructuredOutputsParams
 from octavo.errors import InvalidParameterError, UnsupportedParameterError, UserError
-from octavo.server.openai.requests import ChatRequest, GenerationBody, ResponseFormat
+from octavo.server.openai.requests import GenerationBody, ResponseFormat
+from octavo.text.answer.tools import Tool, schema_mistake
 
 _OWN_FIELD = "structured_outputs"
 _GUIDED = {
@@ -46,12 +48,6 @@ def form_field(body: GenerationBody) -> str | None:
     return next(iter(_form_fields(body)), None)
 
 
-def grammar_field(body: GenerationBody) -> str | None:
-    """The field that a grammar comes from, if there is one."""
-    has_tools = isinstance(body, ChatRequest) and bool(body.tools)
-    return form_field(body) or ("tools" if has_tools else None)
-
-
 def naming_field(error: UserError, field: str | None) -> UserError:
     """An error about a grammar that names the field in which the request has it."""
     if error.parameter != _OWN_FIELD or field in (None, _OWN_FIELD):
@@ -61,6 +57,17 @@ def naming_field(error: UserError, field: str | None) -> UserError:
         _, _, text = text.partition(": ")
         text = f"{field}: {text}"
     return type(error)(text, parameter=field, value=error.value)
+
+
+def about_tools(error: UserError, tools: Sequence[Tool]) -> UserError:
+    """An error about the grammar of calls of these tools that says whose schema is wrong, and where in it.
+
+    Takes as long as `schema_mistake`.
+    """
+    mistake = schema_mistake(tools) if error.parameter == _OWN_FIELD else None
+    if mistake is None:
+        return naming_field(error, "tools")
+    return type(error)(mistake, parameter="tools", value=error.value)
 
 
 def _form_fields(body: GenerationBody) -> list[str]:

@@ -10,7 +10,6 @@ from octavo.server.disconnect import run_while_connected
 from octavo.server.generation import arrival_time
 from octavo.server.http_errors import use_error_shape
 from octavo.server.json_body import read_json_object
-from octavo.server.openai.cache_salt import cache_salt_of
 from octavo.server.openai.fields import ignored_header, parse_request
 from octavo.server.openapi import json_body
 from octavo.server.plain_request import encoded, plain_request
@@ -115,8 +114,8 @@ class _Exchange:
             token_ids,
             asked.params,
             default_max_tokens=None,
-            cache_salt=cache_salt_of(None, self._http_request, self._serving.config),
             arrived=self._arrived,
+            terms=self._serving.terms(self._http_request, self._arrived),
         )
         return TgiAnswer(plain, asked, body.inputs), len(token_ids)
 

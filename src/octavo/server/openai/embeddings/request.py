@@ -4,12 +4,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from octavo.core.sampling_params import INT64_MAX, INT64_MIN
-from octavo.server.openai.fields import Int, KnownFields, Refused, RequestBody
+from octavo.server.openai.common_fields import RequestId, TermsFields
+from octavo.server.openai.fields import Int, KnownFields, Refused
 from octavo.server.openai.requests import PromptInput
 
 
-class EmbeddingsRequest(RequestBody):
+class EmbeddingsRequest(TermsFields):
     """POST /v1/embeddings."""
 
     model: str | None = None
@@ -27,15 +27,12 @@ class EmbeddingsRequest(RequestBody):
     truncation_side: Literal["left", "right"] | None = None
     """Which end is cut off; null: the right one."""
     add_special_tokens: bool | None = None
-    priority: Annotated[Int, Field(ge=INT64_MIN, le=INT64_MAX)] | None = None
-    """Lower is earlier; only with --scheduling-policy priority."""
-    cache_salt: Annotated[str, Field(min_length=1, max_length=256)] | None = None
-    request_id: Annotated[str, Field(min_length=1, max_length=256)] | None = None
+    request_id: RequestId = None
 
 
 _TEXT_ONLY = "this server takes text only"
 EMBEDDINGS_FIELDS = KnownFields(
-    no_effect=frozenset({"user"}),
+    no_effect=frozenset(),
     refused={
         "messages": Refused("render them with a chat template and send the text"),
         "mm_processor_kwargs": Refused(_TEXT_ONLY, ({},)),

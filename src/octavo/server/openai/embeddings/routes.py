@@ -11,11 +11,11 @@ from octavo.core.pooling import Pooling
 from octavo.errors import ContextLengthError, InvalidParameterError
 from octavo.server.disconnect import run_while_connected
 from octavo.server.embedder import Embedder
+from octavo.server.generation import arrival_time
 from octavo.server.json_body import read_json_object
-from octavo.server.openai.cache_salt import cache_salt_of
 from octavo.server.openai.embeddings.request import EMBEDDINGS_FIELDS, EmbeddingsRequest
 from octavo.server.openai.embeddings.vectors import Vector, check_dimensions, finished
-from octavo.server.openai.exchange import check_priority, now
+from octavo.server.openai.exchange import now
 from octavo.server.openai.fields import ignored_header, parse_request
 from octavo.server.openai.limits import check_text_len
 from octavo.server.openai.prompts import check_not_empty, check_token_ids, parse_prompts
@@ -33,26 +33,20 @@ def embeddings_routes(serving: Serving) -> APIRouter:
         """The vectors of one or many texts."""
         model = serving.model()
         fields = await read_json_object(request, serving.bodies)
+        arrived = arrival_time()
         body, ignored = parse_request(
             EmbeddingsRequest, fields, EMBEDDINGS_FIELDS, strict=serving.config.strict_requests
         )
         model.check_name(body.model)
         serving.log_ignored(ignored)
-        check_priority(body.priority, serving.policy)
+        terms = serving.terms(request, arrived, body)
         check_dimensions(body.dimensions, model.ready.hidden_size)
         pooling = _pooling(model, body)
         prompts = await _token_ids(serving, model, body)
-        salt = cache_salt_of(body.cache_salt, request, serving.config)
         embedder = Embedder(serving.client)
         with serving.open_embedding():
             vectors = await run_while_connected(
-                lambda _: embedder.embed(
-                    new_engine_id(),
-                    prompts,
-                    pooling,
-                    priority=body.priority or 0,
-                    cache_salt=salt,
-                ),
+                lambda _: embedder.embed(new_engine_id(), prompts, pooling, terms),
                 request.receive,
             )
         answer = _answer(model, body, request, vectors, sum(map(len, prompts)))

@@ -89,8 +89,7 @@ def _add_item(messages: list[dict[str, Any]], item: dict[str, Any], where: str) 
         message = {"role": "tool", "tool_call_id": _string(item, "call_id", where)}
         messages.append({**message, "content": item.get("output")})
     elif kind == "reasoning":
-        texts = [part.get("text", "") for part in item.get("content") or ()]
-        thoughts = {"content": None, "reasoning_content": "\n".join(texts)}
+        thoughts = {"content": None, "reasoning_content": _thoughts(item, where)}
         messages.append({"role": "assistant", **thoughts})
     else:
         raise UnsupportedParameterError(
@@ -98,6 +97,16 @@ def _add_item(messages: list[dict[str, Any]], item: dict[str, Any], where: str) 
             parameter="input",
             value=kind,
         )
+
+
+def _thoughts(item: dict[str, Any], where: str) -> str:
+    """The text of a reasoning item; where it was left out, that of its summary."""
+    parts = item.get("content") or item.get("summary") or []
+    if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
+        raise InvalidParameterError(
+            f"{where}.content must be a list of parts", parameter="input", value=parts
+        )
+    return "\n".join(str(part.get("text", "")) for part in parts)
 
 
 def _is_thought(message: dict[str, Any]) -> bool:

@@ -1,13 +1,12 @@
 """The request fields of POST /v1/responses."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from octavo.core.sampling_params import INT64_MAX, INT64_MIN
-from octavo.server.openai.fields import Int, KnownFields, NestedBody, Refused, RequestBody
-from octavo.server.openai.limits import MAX_LOGIT_BIASES, MAX_MESSAGES, MAX_TOOLS
-from octavo.server.openai.requests import StopInput
+from octavo.server.openai.common_fields import RequestId, SamplingFields, TermsFields
+from octavo.server.openai.fields import Int, KnownFields, NestedBody, Refused
+from octavo.server.openai.limits import MAX_MESSAGES, MAX_TOOLS
 
 LOGPROBS = "message.output_text.logprobs"
 """The one entry of `include` that adds to an answer of text."""
@@ -26,6 +25,14 @@ class TextConfig(NestedBody):
 class Reasoning(NestedBody):
     """How much to think."""
 
+    known: ClassVar[KnownFields] = KnownFields(
+        no_effect=frozenset(),
+        refused={
+            "context": Refused("thoughts go back as items of the input", ("auto",)),
+            "mode": Refused("there is one mode", ("standard",)),
+        },
+    )
+
     effort: str | None = None
     """Handed to the template as `reasoning_effort`."""
     summary: str | None = None
@@ -40,7 +47,7 @@ class ResponseStreamOptions(NestedBody):
     """Padding against traffic analysis. Nothing is padded here."""
 
 
-class ResponsesRequest(RequestBody):
+class ResponsesRequest(SamplingFields, TermsFields):
     """POST /v1/responses."""
 
     model: str | None = None
@@ -54,8 +61,6 @@ class ResponsesRequest(RequestBody):
     stream: bool | None = None
     stream_options: ResponseStreamOptions | None = None
     max_output_tokens: Annotated[Int, Field(ge=1)] | None = None
-    temperature: float | None = None
-    top_p: float | None = None
     top_logprobs: Int | None = None
     """With the logprobs that `include` asks for, or by itself."""
     include: list[str] | None = None
@@ -65,39 +70,21 @@ class ResponsesRequest(RequestBody):
     tool_choice: Literal["none", "auto", "required"] | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
     metadata: Annotated[dict[str, str], Field(max_length=16)] | None = None
-    """Comes back with the response."""
-    user: str | None = None
-    """Comes back with the response, as do the next four."""
+    """Comes back with the response, as do `user` and the next three."""
     safety_identifier: str | None = None
-    service_tier: str | None = None
     prompt_cache_key: str | None = None
     prompt_cache_retention: str | None = None
+    service_tier: str | None = None
+    """There is one, the default."""
 
-    top_k: Int | None = None
-    min_p: float | None = None
-    min_tokens: Int | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    repetition_penalty: float | None = None
-    seed: Int | None = None
-    stop: StopInput = None
-    stop_token_ids: list[Int] | None = None
-    ignore_eos: bool | None = None
-    include_stop_str_in_output: bool | None = None
-    skip_special_tokens: bool | None = None
-    logit_bias: Annotated[dict[str, float], Field(max_length=MAX_LOGIT_BIASES)] | None = None
     chat_template: str | None = None
     chat_template_kwargs: dict[str, Any] | None = None
-    priority: Annotated[Int, Field(ge=INT64_MIN, le=INT64_MAX)] | None = None
-    cache_salt: Annotated[str, Field(min_length=1, max_length=256)] | None = None
-    request_id: Annotated[str, Field(min_length=1, max_length=256)] | None = None
+    request_id: RequestId = None
 
 
 AS_IN_CHAT = (
-    "model", "stream", "temperature", "top_p", "parallel_tool_calls", "top_k", "min_p", "min_tokens", "presence_penalty",
-    "frequency_penalty", "repetition_penalty", "seed", "stop", "stop_token_ids", "ignore_eos",
-    "include_stop_str_in_output", "skip_special_tokens", "logit_bias", "chat_template", "chat_template_kwargs",
-    "priority", "cache_salt", "request_id",
+    "model", "stream", "parallel_tool_calls", "chat_template", "chat_template_kwargs", "request_id",
+    *SamplingFields.model_fields, *TermsFields.model_fields,
 )  # fmt: skip
 """Fields that mean the same in chat."""
 

@@ -11,6 +11,7 @@ from octavo.server.generation import arrival_time
 from octavo.server.json_body import read_json_object
 from octavo.server.openai.cache_salt import key_hash
 from octavo.server.openai.chat import chat_exchange
+from octavo.server.openai.dialect import Dialect
 from octavo.server.openai.exchange import send
 from octavo.server.openai.fields import parse_request
 from octavo.server.openai.responses.answer import ResponsesAnswer
@@ -19,10 +20,21 @@ from octavo.server.openai.responses.conversation import (
     input_messages,
     item_messages,
 )
+from octavo.server.openai.responses.item_fields import unknown_in_lists
 from octavo.server.openai.responses.request import RESPONSES_FIELDS, ResponsesRequest
 from octavo.server.openai.responses.store import ResponseStore, StoredResponse
 from octavo.server.openapi import json_body
 from octavo.server.serving import Serving
+
+_DIALECT = Dialect(
+    "resp",
+    "parameters",
+    {
+        "max_tokens": "max_output_tokens",
+        "response_format": "text.format",
+        "logprobs": "top_logprobs",
+    },
+)
 
 
 def responses_routes(serving: Serving) -> APIRouter:
@@ -40,13 +52,14 @@ def responses_routes(serving: Serving) -> APIRouter:
             ResponsesRequest, fields, RESPONSES_FIELDS, strict=serving.config.strict_requests
         )
         model.check_name(body.model)
+        ignored += unknown_in_lists(body)
         tenant = key_hash(request)
         messages = input_messages(body)
         if body.previous_response_id is not None:
             previous = store.get(tenant, body.previous_response_id, "previous_response_id")
             messages = [*previous.messages, *messages]
         chat = chat_request(body, messages)
-        made = await chat_exchange(serving, model, chat, request, "resp", ignored, arrived)
+        made = await chat_exchange(serving, model, chat, request, _DIALECT, ignored, arrived)
         if chat.logprobs and not made.plan.is_plain:
             raise _no_logprobs(body)
 
