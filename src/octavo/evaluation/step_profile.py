@@ -120,14 +120,22 @@ def profile_steps(
 
 
 def profile_wakes(
-    engine: Engine, keeper: PlanKeeper, span: AttentionSpan, *, vocab_size: int, seed: int = 0
+    engine: Engine,
+    keeper: PlanKeeper,
+    span: AttentionSpan,
+    *,
+    vocab_size: int,
+    max_model_len: int,
+    seed: int = 0,
 ) -> list[tuple[StepWork, float]]:
     """First steps after IDLE_S in which nothing was to be done, and their seconds from the arrival on."""
     source = random.Random(f"wakes {seed}")
     params = SamplingParams(temperature=0.0, max_tokens=1, ignore_eos=True)
+    shortest, longest = SHORT_PROMPTS
+    longest = max(shortest, min(longest, max_model_len - 1))
     found: list[tuple[StepWork, float]] = []
     for number in range(WAKES):
-        prompt = _prompt(source, _between(source, *SHORT_PROMPTS), vocab_size)
+        prompt = _prompt(source, _between(source, shortest, longest), vocab_size)
         time.sleep(IDLE_S)
         start = time.perf_counter()
         engine.submit(Submit(f"wake-{number}", prompt.tobytes(), params, seed=0))

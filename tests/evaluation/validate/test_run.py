@@ -23,7 +23,7 @@ def validated(bandwidths: Iterator[float]) -> Validated:
         lambda: Reading(next(bandwidths), 60.0), lambda: CpuTimes(0.0, 0.0, 0.0)
     )
     config = EngineConfig(
-        model=ModelConfig(str(tiny_folder("llama")), max_model_len=64),
+        model=ModelConfig(str(tiny_folder("llama")), max_model_len=128),
         cache=CacheConfig(num_blocks=64),
         speculation=False,
     )

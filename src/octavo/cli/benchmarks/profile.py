@@ -46,8 +46,9 @@ def profile(
             max_model_len=ready.max_model_len, max_num_seqs=ready.max_num_seqs, seconds=seconds, progress=progress,
         )  # fmt: skip
         wakes = profile_wakes(
-            watched.engine, watched.keeper, watched.span, vocab_size=ready.vocab_size
-        )
+            watched.engine, watched.keeper, watched.span, vocab_size=ready.vocab_size,
+            max_model_len=ready.max_model_len,
+        )  # fmt: skip
         probe.again()
     costs = fit_costs(steps, wakes, inspect_machine().cpu_model)
     write_costs(costs, to)

@@ -45,8 +45,9 @@ class Stand:
             seconds=seconds * len(batches) / len(BATCHES), seed=seed,
         )  # fmt: skip
         wakes = profile_wakes(
-            watched.engine, watched.keeper, watched.span, vocab_size=ready.vocab_size, seed=seed
-        )
+            watched.engine, watched.keeper, watched.span, vocab_size=ready.vocab_size,
+            max_model_len=ready.max_model_len, seed=seed,
+        )  # fmt: skip
         conditions = watch.end()
         costs = fit_costs(steps, wakes)
         return Profile(costs, relative_errors(costs, steps), conditions)
