@@ -104,7 +104,7 @@ def schema_mistake(tools: Sequence[Tool]) -> str | None:
     return None
 
 
-def _options() -> dict[str, object]:
+def _options() -> Mapping[str, object]:
     return json_options(StructuredOutputsParams(json_object=True))
 
 
