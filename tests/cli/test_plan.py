@@ -251,7 +251,7 @@ def test_simulated_against_measured_in_small(tmp_path: Path) -> None:
             "itl_s",
             "ttft_s",
         ]
-    assert found["fit"]["num_steps"] > 100
+    assert found["fit"]["num_steps"] > 0
 
 
 def test_measured_costs_and_a_load_on_the_real_engine(tmp_path: Path) -> None:

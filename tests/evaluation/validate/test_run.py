@@ -4,17 +4,30 @@ from array import array
 from collections.abc import Callable, Iterator
 from itertools import chain, count, repeat
 
+import pytest
+
 from octavo.config import CacheConfig, EngineConfig, ModelConfig
 from octavo.evaluation.comparison.probes import CpuTimes, Reading, Watch
+from octavo.evaluation.validate import stand
 from octavo.evaluation.validate.run import Validation
 from octavo.evaluation.validate.verdict import Validated
 from octavo.planning.requests import SimRequest
+from octavo.planning.work import StepWork
 from support.tiny_models import tiny_folder
 
 REQUESTS = [SimRequest(f"r{i}", 0.0, array("i", range(1, 9)), 4) for i in range(6)]
 NUM_TRIALS = 5
 PROFILE_AND_CAPACITY = 4
 """Readings: before and after each of the two."""
+
+STEPS = [(StepWork(n, 1, n, n), 0.001 * n) for n in range(1, 41)]
+
+
+@pytest.fixture(autouse=True)
+def _known_costs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What steps cost is measured in the command's test; how many a busy machine takes in a short time nobody knows."""
+    monkeypatch.setattr(stand, "profile_steps", lambda *_arguments, **_options: STEPS)
+    monkeypatch.setattr(stand, "profile_wakes", lambda *_arguments, **_options: [])
 
 
 def validated(bandwidths: Iterator[float]) -> Validated:
@@ -35,7 +48,7 @@ def test_a_machine_that_stays() -> None:
     assert [c.trial.max_num_seqs for c in found.comparisons] == [256, 256, 256, 2, 4]
     assert all(c.num_runs == 1 for c in found.comparisons)
     assert not found.repeated and not found.missing
-    assert len(found.wakes_s) == 1 and len(found.fit_errors) > 100
+    assert len(found.wakes_s) == 1 and len(found.fit_errors) == len(STEPS)
 
 
 def test_a_machine_that_has_become_another_is_profiled_again() -> None:
