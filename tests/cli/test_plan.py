@@ -235,7 +235,7 @@ def test_simulated_against_measured_in_small(tmp_path: Path) -> None:
         "256",
     )
     ran = octavo("simulate", "validate", str(trace), "--model", str(text_model_folder()), *flags,
-                 "--output", "json")  # fmt: skip
+                 "--output", "json", timeout_s=600.0)  # fmt: skip
     found = json.loads(ran.stdout)
     # How near depends on the machine, what is compared does not.
     assert ran.returncode == (0 if found["holds"] else 1)

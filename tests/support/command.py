@@ -15,7 +15,10 @@ def environment(changes: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def octavo(
-    *arguments: str, env: Mapping[str, str] | None = None, stdin: str = ""
+    *arguments: str,
+    env: Mapping[str, str] | None = None,
+    stdin: str = "",
+    timeout_s: float = TIMEOUT_S,
 ) -> subprocess.CompletedProcess[str]:
     """Run a command to its end."""
     return subprocess.run(
@@ -24,5 +27,5 @@ def octavo(
         input=stdin,
         capture_output=True,
         text=True,
-        timeout=TIMEOUT_S,
+        timeout=timeout_s,
     )

@@ -12,6 +12,8 @@ from octavo import _C
 BANDWIDTH_BYTES = 256 << 20
 """Beyond every cache."""
 BANDWIDTH_LOOKS, BARRIER_LOOKS = 12, 30
+LONGEST_LOOKS_S = 1.0
+"""Threads that wait for each other by spinning take as long as others let them: a busy machine gets fewer looks."""
 PROC_STAT = Path("/proc/stat")
 _STEAL = 7
 """Place in the line of all CPUs, after its name: user nice system idle iowait irq softirq steal."""
@@ -53,10 +55,18 @@ class Conditions:
 
 def take_reading(num_threads: int) -> Reading:
     """Measure now, about a second: the best of many looks, since what passes by is not the machine."""
-    return Reading(
-        max(_C.read_bandwidth(BANDWIDTH_BYTES, num_threads) for _ in range(BANDWIDTH_LOOKS)),
-        min(_C.barrier_latency(num_threads) for _ in range(BARRIER_LOOKS)) * 1e9,
-    )
+    bandwidths = _looks(lambda: _C.read_bandwidth(BANDWIDTH_BYTES, num_threads), BANDWIDTH_LOOKS)
+    barriers = _looks(lambda: _C.barrier_latency(num_threads), BARRIER_LOOKS)
+    return Reading(max(bandwidths), min(barriers) * 1e9)
+
+
+def _looks(look: Callable[[], float], most: int) -> list[float]:
+    """At least one."""
+    end = time.perf_counter() + LONGEST_LOOKS_S
+    values = [look()]
+    while len(values) < most and time.perf_counter() < end:
+        values.append(look())
+    return values
 
 
 def cpu_times(stat: Path = PROC_STAT) -> CpuTimes:
