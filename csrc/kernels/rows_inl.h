@@ -230,6 +230,30 @@ static void keep_best(const float* x, int64_t n, int32_t first, BestToken* best)
   }
 }
 
+static void hide(float* x, int64_t n, uint32_t allowed) {
+  // Both loops become selects of whole vectors: a branch for each column costs more than the rest
+  // of a draw.
+  const auto hide_one = [&](int64_t i) {
+    x[i] = (allowed >> i & 1) != 0 ? x[i] : -__builtin_inff();
+  };
+  if (n == kTileCols) {
+    for (int64_t i = 0; i < kTileCols; ++i) hide_one(i);
+  } else {
+    for (int64_t i = 0; i < n; ++i) hide_one(i);
+  }
+}
+
+static void keep_best_allowed(float* x, int64_t n, uint32_t allowed, int32_t first,
+                              BestToken* best) {
+  if (n == kTileCols && !any_above(load(x), best->value) && !any_above(load(x + 16), best->value)) {
+    return;
+  }
+  best->drawable &= is_drawable(x, n);
+  if (allowed == 0) return;
+  hide(x, n, allowed);
+  keep_best(x, n, first, best);
+}
+
 static double log_sum_exp(const float* x, int64_t n, float max) {
   // Lanes are summed in float over 1,024 numbers at a time, then in double.
   double total = 0.0;

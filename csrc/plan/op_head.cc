@@ -90,8 +90,7 @@ class HeadLogitsOp final : public Op {
       for (int64_t row = 0; row < step.num_head_rows; ++row) {
         float* logits = out + row * kTileCols;
         if (plain[row]) {
-          if (mask[row] != nullptr) hide(t, mask[row][t], logits, &worker.best[row]);
-          keep_best(t, logits, &worker.best[row]);
+          keep_best(t, mask[row], logits, &worker.best[row]);
         } else {
           std::memcpy(head_->logits(row) + t * kTileCols, logits, kTileCols * sizeof(float));
         }
@@ -100,23 +99,19 @@ class HeadLogitsOp final : public Op {
   }
 
  private:
-  // Logits that a mask hides must be numbers all the same.
-  void hide(int64_t tile, uint32_t bits, float* logits, BestToken* best) const {
-    const int64_t columns = num_columns(tile);
-    best->drawable &= head_->context.kernels->is_drawable(logits, columns);
-    for (int64_t i = 0; i < columns; ++i) {
-      if ((bits >> i & 1) == 0) logits[i] = -std::numeric_limits<float>::infinity();
-    }
-  }
-
   int64_t num_columns(int64_t tile) const {
     return std::min<int64_t>(kTileCols, head_->context.shape.vocab_size - tile * kTileCols);
   }
 
-  // A thread meets its tiles in rising order, as keep_best wants them.
-  void keep_best(int64_t tile, const float* out, BestToken* best) const {
+  // A thread meets its tiles in rising order, as the kernels want them.
+  void keep_best(int64_t tile, const uint32_t* mask, float* logits, BestToken* best) const {
+    const KernelTable& kernels = *head_->context.kernels;
     const int32_t first = static_cast<int32_t>(tile * kTileCols);
-    head_->context.kernels->keep_best(out, num_columns(tile), first, best);
+    if (mask == nullptr) {
+      kernels.keep_best(logits, num_columns(tile), first, best);
+    } else {
+      kernels.keep_best_allowed(logits, num_columns(tile), mask[tile], first, best);
+    }
   }
 
   const std::shared_ptr<HeadState> head_;

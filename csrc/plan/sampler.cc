@@ -101,13 +101,10 @@ void Sampler::apply_masks(const Draw& draw, const StepInput& input) {
 
 void Sampler::apply_mask(const uint32_t* mask) {
   for (int64_t word = 0; word < mask_words(vocab_size_); ++word) {
-    const uint32_t bits = mask[word];
-    if (bits == ~uint32_t{0}) continue;
+    if (mask[word] == ~uint32_t{0}) continue;
     // z_ is padded to 16: the last word may reach beyond the vocabulary.
-    const int64_t first = word * 32, end = std::min<int64_t>(first + 32, vocab_size_);
-    for (int64_t i = first; i < end; ++i) {
-      if ((bits >> (i - first) & 1) == 0) z_[i] = kMinusInfinity;
-    }
+    const int64_t first = word * 32;
+    kernels_.hide(z_.data() + first, std::min<int64_t>(32, vocab_size_ - first), mask[word]);
   }
 }
 

@@ -265,6 +265,51 @@ TEST(the_best_token_is_the_lowest_of_the_largest) {
   }
 }
 
+TEST(what_a_mask_does_not_allow_is_hidden) {
+  Random random(11);
+  for (int64_t n : {1, 2, 15, 16, 17, 31, 32}) {
+    for (uint32_t allowed : {0u, ~0u, 1u, 1u << 31, 0x55555555u, 0xffff0001u}) {
+      const std::vector<float> before = random_row(random, n, -9.0f, 9.0f);
+      std::vector<float> x = before;
+      x.push_back(3.0f);
+      kernels()->hide(x.data(), n, allowed);
+      for (int64_t i = 0; i < n; ++i) {
+        const float expected = (allowed >> i & 1) != 0 ? before[i] : -kInfinity;
+        CHECK(x[i] == expected, "n %ld, mask %x at %ld: %g", n, allowed, i,
+              static_cast<double>(x[i]));
+      }
+      CHECK(x[n] == 3.0f, "n %ld: what stands behind it", n);
+    }
+  }
+}
+
+TEST(the_best_allowed_token_and_numbers_that_are_none) {
+  for (int64_t n : {1, 2, 15, 16, 17, 31, 32}) {
+    for (int64_t i = 0; i < n; ++i) {
+      std::vector<float> x(n, 5.0f);
+      x[i] = 1.0f;
+      std::vector<float> y = x;
+      BestToken best{0.5f, 3, true};
+      kernels()->keep_best_allowed(y.data(), n, 1u << i, 100, &best);
+      CHECK(best.value == 1.0f && best.token == 100 + i && best.drawable, "n %ld at %ld", n, i);
+      y = x;
+      kernels()->keep_best_allowed(y.data(), n, 0u, 100, &best);
+      CHECK(best.value == 1.0f && best.token == 100 + i && best.drawable, "none is allowed");
+      y = x;
+      best = {1.0f, 3, true};
+      kernels()->keep_best_allowed(y.data(), n, 1u << i, 100, &best);
+      CHECK(best.token == 3 && best.drawable, "the first of equals stays");
+      for (float bad : {NAN, kInfinity}) {
+        y = x;
+        y[0] = bad;
+        best = {9.0f, 3, true};
+        kernels()->keep_best_allowed(y.data(), n, n == 1 ? 0u : 2u, 100, &best);
+        CHECK(!best.drawable && best.token == 3, "n %ld: what is hidden must be a number", n);
+      }
+    }
+  }
+}
+
 TEST(exponentials_and_their_sum_equal_double) {
   Random random(7);
   for (int64_t n : {1, 5, 16, 17, 1000, 1023, 1024, 1025, 5003}) {

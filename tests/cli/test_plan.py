@@ -97,6 +97,41 @@ def test_a_simulation_with_a_page_and_the_same_bytes(tmp_path: Path) -> None:
     assert num_cells == {found["num_slots"] // 16}
 
 
+def test_a_simulated_swap_space() -> None:
+    load = (
+        "simulate",
+        "run",
+        *OPT,
+        "--workload",
+        "900x900",
+        "-n",
+        "4",
+        "--rate",
+        "20",
+        "--requests",
+        "20",
+    )
+    without = report(*load)
+    found = report(*load, "--swap-space", "8", "--swap-bandwidth", "24")
+    assert (without["num_swaps"], without["swap_space"], found["swap_space"]) == (0, 0, 8 << 30)
+    assert without["num_preemptions"] > 0 < found["num_swaps"] <= found["num_preemptions"]
+    assert found["num_computed_tokens"] < without["num_computed_tokens"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--swap-bandwidth", "3"), "--swap-bandwidth has no effect without --swap-space"),
+        (("--swap-space", "1", "--swap-bandwidth", "0"), "--swap-bandwidth must be above 0"),
+        (("--swap-space", "1", "--policy", "max"), "--swap-space is for --policy paged"),
+    ],
+)
+def test_mistakes_of_a_simulated_swap_space(flags: tuple[str, ...], message: str) -> None:
+    result = octavo("simulate", "run", *OPT, "--requests", "5", *flags)
+    assert result.returncode == 2
+    assert message in result.stderr
+
+
 def test_a_trace_and_policies(tmp_path: Path) -> None:
     trace = tmp_path / "trace.csv"
     rows = "\n".join(f"{i},ChatGPT,{50 + i},20,0,log" for i in range(30))

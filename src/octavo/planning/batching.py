@@ -38,6 +38,8 @@ class Counts(NamedTuple):
     """Tokens of prompts that were looked up in a cache of prefixes."""
     num_cached_tokens: int = 0
     """Those that were found there."""
+    num_swaps: int = 0
+    """Preempted sequences whose memory was written to the swap space."""
 
 
 class CellState(Enum):
@@ -82,6 +84,10 @@ class Outcome:
     """Who got a token."""
     ended: Sequence[str]
     """Requests that are done."""
+    num_swapped_out: int = 0
+    """Pages that left for the swap space with it."""
+    num_swapped_in: int = 0
+    """Pages that it brought back."""
 
 
 class SteadySteps(Protocol):

@@ -44,7 +44,10 @@ class PagedBatcher:
         max_model_len: int,
         limits: SchedulerConfig | None = None,
         prefix_caching: bool = False,
+        costs: RestoreCosts | None = None,
+        num_swap_slots: int = 0,
     ) -> None:
+        """`costs` of preemption: None where there is no swap space."""
         limits = limits or SchedulerConfig()
         self.tables = BlockTables(num_blocks, block_size)
         self.max_model_len = max_model_len
@@ -58,7 +61,9 @@ class PagedBatcher:
             end_token_ids=_NO_END_TOKENS,
             prefix_caching=prefix_caching,
             # Without a swap space only the number of tokens to compute again decides, whatever one costs.
-            tiers=Tiers(self.tables, RestoreCosts(token=1.0)),
+            tiers=Tiers(
+                self.tables, costs or RestoreCosts(token=1.0), num_swap_slots=num_swap_slots
+            ),
         )
         self._keys: dict[SeqId, SequenceKey] = {}
         self._tokens: dict[SeqId, int] = {}
@@ -120,7 +125,15 @@ class PagedBatcher:
                 del self._keys[seq_id]
                 self._tokens.pop(seq_id, None)
                 self._recorded.pop(seq_id, None)
-        return Outcome(work_of(plan, self._span), memory, num_requests, tokens, ended)
+        return Outcome(
+            work_of(plan, self._span),
+            memory,
+            num_requests,
+            tokens,
+            ended,
+            len(plan.swap_outs),
+            len(plan.swap_ins),
+        )
 
     def steady(self) -> "PagedSteadySteps | None":
         """The coming steps, if the next holds no decision. Recorded answers may be alike, which is seen step by step."""
@@ -182,7 +195,9 @@ def memory_of_pages(usage: KvUsage | EngineStats, block_size: int) -> MemoryUse:
 
 def counts_of_pages(usage: KvUsage | EngineStats) -> Counts:
     """Likewise, of what has come together."""
-    return Counts(usage.num_preemptions, usage.num_prefix_queries, usage.num_prefix_hits)
+    return Counts(
+        usage.num_preemptions, usage.num_prefix_queries, usage.num_prefix_hits, usage.num_swaps
+    )
 
 
 class PagedSteadySteps:

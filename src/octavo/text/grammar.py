@@ -5,6 +5,7 @@ import threading
 from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,8 @@ MAX_GRAMMARS = 256
 MAX_SOURCE_CHARS = 2**22
 """Characters of their sources together."""
 _MAX_MESSAGE_CHARS = 300
+_NUM_SHORT_TEXTS, _SHORT_CHARS = 4096, 64
+"""Texts whose tokens are remembered, the last used ones, and how long they may be."""
 
 
 class TokenMatcher:
@@ -106,23 +109,19 @@ class TokenGrammarCompiler:
 
     def masks(self, wanted: "Sequence[tuple[Matcher, array[int]]]") -> list[list[bytes]]:
         """See `GrammarCompiler.masks`. About 5 microseconds for each, in the caller's thread."""
-        row = np.empty(self._mask_words, np.int32)
+        row = _Row(self._mask_words)
         return [self._masks_of(matcher, guess, row) for matcher, guess in wanted]
 
-    def _masks_of(
-        self, matcher: Matcher, guess: "array[int]", row: NDArray[np.int32]
-    ) -> list[bytes]:
+    def _masks_of(self, matcher: Matcher, guess: "array[int]", row: "_Row") -> list[bytes]:
         assert isinstance(matcher, TokenMatcher), "a matcher of another compiler"
-        state, address, num_bytes = matcher.state, row.ctypes.data, row.nbytes
-        state.unsafe_compute_mask_ptr(address, num_bytes)
-        masks = [row.tobytes()]
+        state = matcher.state
+        masks = [row.mask(state)]
         num_taken = 0
         for token_id in guess:
             if not state.try_consume_tokens([token_id]):
                 break
             num_taken += 1
-            state.unsafe_compute_mask_ptr(address, num_bytes)
-            masks.append(row.tobytes())
+            masks.append(row.mask(state))
         if num_taken:
             state.rollback(num_taken)
         return masks + masks[-1:] * (len(guess) + 1 - len(masks))
@@ -156,12 +155,27 @@ class TokenGrammarCompiler:
         return _mistake(params, found.message, found.place)
 
 
+class _Row:
+    """Memory that the library writes a mask to."""
+
+    __slots__ = ("_address", "_num_bytes", "_words")
+
+    def __init__(self, num_words: int) -> None:
+        self._words: NDArray[np.int32] = np.empty(num_words, np.int32)
+        self._address, self._num_bytes = self._words.ctypes.data, self._words.nbytes
+
+    def mask(self, state: "LLMatcher") -> bytes:
+        """What may come next in this state."""
+        state.unsafe_compute_mask_ptr(self._address, self._num_bytes)
+        return self._words.tobytes()
+
+
 def _check_library() -> None:
     try:
         import_module("llguidance")
     except ImportError as error:
         raise UnsupportedParameterError(
-            "structured_outputs needs the package llguidance: pip install 'octavo[grammars]'",
+            "structured_outputs: this needs the package llguidance; pip install 'octavo[grammars]'",
             parameter="structured_outputs",
         ) from error
 
@@ -186,6 +200,7 @@ class _Vocabulary:
 
     def __init__(self, tokenizer: "Tokenizer", vocab_size: int, end_token_ids: list[int]) -> None:
         self._tokenizer = tokenizer
+        self._short = lru_cache(_NUM_SHORT_TEXTS)(self._encode)
         self.eos_token_id = end_token_ids[0]
         self.bos_token_id = tokenizer.bos_token_id
         known = min(vocab_size, tokenizer.vocab_size)
@@ -194,6 +209,10 @@ class _Vocabulary:
         self.special_token_ids = sorted(i for i in tokenizer.special_ids if i < vocab_size)
 
     def __call__(self, text: str) -> list[int]:
+        # What a grammar forces, such as the name of a property, is asked for again in every sequence.
+        return self._short(text) if len(text) <= _SHORT_CHARS else self._encode(text)
+
+    def _encode(self, text: str) -> list[int]:
         return self._tokenizer.encode(text, add_special_tokens=False)
 
 

@@ -12,13 +12,16 @@ from octavo.errors import ConfigError, MemoryShortageError
 if TYPE_CHECKING:
     from octavo.planning.costs import CostModel
     from octavo.planning.model_numbers import ModelNumbers
-    from octavo.planning.setups import MachineSetup
+    from octavo.planning.setups import MachineSetup, Policy
+    from octavo.planning.swapping import SwapDisk
 
 RESERVE_SHARE = 0.1
 """Of the memory, for a published model: what its activations and others take."""
+SWAP_BANDWIDTH = 2.0
+"""GB a second; of a fast disk."""
 SETUP_FLAGS = (
     "--revision", "--dtype", "--max-model-len", "--num-blocks-override", "--kv-cache-memory-bytes",
-    "--kv-cache-dtype", "--enable-prefix-caching",
+    "--kv-cache-dtype", "--enable-prefix-caching", "--swap-space",
 )  # fmt: skip
 """Flags of the engine that every simulation honours."""
 STEP_FLAGS = ("--block-size", "--max-num-batched-tokens", "--max-num-seqs")
@@ -54,7 +57,25 @@ def setup_of(
         config.cache.block_size,
         config.scheduler,
         prefix_caching=config.cache.prefix_caching and policy is Policy.PAGED,
+        swap=_swap(machine, policy, config.cache.swap_space),
     )
+
+
+def _swap(machine: MachineOptions, policy: "Policy", num_bytes: int) -> "SwapDisk | None":
+    from octavo.planning.devices import GB
+    from octavo.planning.setups import Policy
+    from octavo.planning.swapping import SwapDisk
+
+    bandwidth = machine.swap_bandwidth
+    if num_bytes == 0:
+        if bandwidth is not None:
+            raise ConfigError("--swap-bandwidth has no effect without --swap-space: give both")
+        return None
+    if policy is not Policy.PAGED:
+        raise ConfigError(f"--swap-space is for --policy paged; given: {policy.value}")
+    if bandwidth is not None and bandwidth <= 0:
+        raise ConfigError(f"--swap-bandwidth must be above 0; given: {bandwidth}")
+    return SwapDisk(num_bytes, (bandwidth or SWAP_BANDWIDTH) * GB)
 
 
 def _read(

@@ -75,6 +75,16 @@ ProcessesOption: TypeAlias = Annotated[
 ]
 
 
+SwapBandwidthOption: TypeAlias = Annotated[
+    float | None,
+    typer.Option(
+        "--swap-bandwidth",
+        metavar="NUMBER",
+        help="GB a second that go to --swap-space, or come back [default: 2, a fast disk].",
+    ),
+]
+
+
 @dataclass(frozen=True, slots=True)
 class MachineOptions:
     """What the machine is made of."""
@@ -82,6 +92,7 @@ class MachineOptions:
     device: DeviceOption = "cpu"
     memory: MemoryOption = None
     costs: CostsOption = None
+    swap_bandwidth: SwapBandwidthOption = None
 
 
 @dataclass(frozen=True, slots=True)
