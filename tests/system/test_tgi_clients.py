@@ -149,7 +149,7 @@ def test_hub_tools(roomy: RunningServer, choice: Any) -> None:
                 arguments += delta.function.arguments or ""
     assert arguments == call.function.arguments
     with pytest.raises(BadRequestError, match="tool_choice must be"):
-        client.chat_completion(question, **asked, **{"tool_choice": "fly"})
+        client.chat_completion(question, **(asked | {"tool_choice": "fly"}))
     with pytest.raises(BadRequestError, match="tool_prompt is not supported"):
         client.chat_completion(question, tool_prompt="You have tools:", **asked)
     roomy.wait_idle()

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from support.field_effects.common import (
+    FREE,
     OTHER_MODEL,
     PARAMETERS,
     REQUEST_ID,
@@ -124,8 +125,8 @@ TRITON_PARAMETERS: Mapping[str, Row] = {
     "n": Effect(2, Seen("the number of texts", lambda answer: len(TEXT.of(answer)))),
     "max_tokens": Effect(3, NUM_TOKENS),
     "logprobs": Effect(3, shown("logprobs"), {"return_logprobs": True}),
-    "structured_outputs": Effect({"regex": "[0-9]{3}"}, TEXT),
-    "guided_decoding": Effect({"regex": "[0-9]{3}"}, TEXT),
+    "structured_outputs": Effect({"regex": "[0-9]{3}"}, TEXT, FREE),
+    "guided_decoding": Effect({"regex": "[0-9]{3}"}, TEXT, FREE),
     "priority": Refusal(1),
     "timeout": Refusal(1, 504, says="time"),
 }
