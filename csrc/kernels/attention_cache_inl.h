@@ -149,10 +149,10 @@ OCTAVO_OWN_REGISTERS static void scores_of_groups(const TileBlocks& t, int g0, c
   }
 }
 
-// The weights of a tile, of row r: 2^(score - base), in the form that the values take. Returns the
-// sum of what is used.
+// The weights of a tile, of row r, into the form that the values take. Returns the sum of what is
+// used.
 template <KvFormat F, int R>
-static inline VecF make_weights(const TileBlocks& t, int r, VecF base, Pass<F, R>& pass) {
+static inline VecF round_weights(const TileBlocks& t, int r, Pass<F, R>& pass) {
   float* const p = pass.scores[r];
   VecF sum = zero();
   if constexpr (F == KvFormat::kInt8) {
@@ -160,7 +160,7 @@ static inline VecF make_weights(const TileBlocks& t, int r, VecF base, Pass<F, R
     VecF largest = zero();
     OCTAVO_UNROLL_TILE
     for (int g = 0; g < kGroupsPerTile; ++g) {
-      const VecF weight = exp2v(sub(load(p + g * 16), base));
+      const VecF weight = load(p + g * 16);
       sum = add(sum, weight);
       const VecF scaled = keep_above(mul(weight, load(t.value_scales[g])), weight, 0.0f);
       largest = vmax(largest, scaled);
@@ -180,19 +180,10 @@ static inline VecF make_weights(const TileBlocks& t, int r, VecF base, Pass<F, R
     if constexpr (kSignedShift != 0) pass.value_start[r] = -kSignedShift * reduce_sum_int(total);
   } else if constexpr (by_pairs(F)) {
     const uint16_t ones[2] = {0x3f80, 0x3f80};
-    const auto one = splat_pair(ones);
-    OCTAVO_UNROLL_TILE
-    for (int i = 0; i < kKeysPerTile; i += 32) {
-      const VecF low = exp2v(sub(load(p + i), base)), high = exp2v(sub(load(p + i + 16), base));
-      sum = dot_bf16(sum, store_pairs(pass.weights_bf16[r] + i, low, high), one);
-    }
+    sum = store_and_sum_bf16(pass.weights_bf16[r], p, kKeysPerTile, splat_pair(ones));
   } else {
-    OCTAVO_UNROLL_TILE
-    for (int i = 0; i < kKeysPerTile; i += 16) {
-      const VecF weight = exp2v(sub(load(p + i), base));
-      store(p + i, weight);
-      sum = add(sum, weight);
-    }
+    OCTAVO_UNROLL
+    for (int i = 0; i < kKeysPerTile; i += 16) sum = add(sum, load(p + i));
   }
   return sum;
 }

@@ -80,12 +80,22 @@ static void convert_queries(const AttentionItem& item, const AttentionState& s) 
 }
 
 // Keys outside [lo, hi) count nothing.
-static inline void mask_scores(float* scores, int lo, int hi) {
+OCTAVO_OWN_REGISTERS static void mask_scores(float* scores, int lo, int hi) {
   if (lo <= 0 && hi >= kKeysPerTile) return;
   OCTAVO_UNROLL_TILE
   for (int i = 0; i < kKeysPerTile; i += 16) {
     store(scores + i, keep_lanes(load(scores + i), lo - i, hi - i, -__builtin_inff()));
   }
+}
+
+// A row's scores become weights. Returns their sum.
+template <KvFormat F, int R>
+OCTAVO_TILE_ROW float weights_of_row(const TileBlocks& t, int r, float max, Pass<F, R>& pass) {
+  float* const p = pass.scores[r];
+  const VecF base = splat(max);
+  OCTAVO_UNROLL_TILE
+  for (int i = 0; i < kKeysPerTile; i += 16) store(p + i, exp2v(sub(load(p + i), base)));
+  return reduce_sum(round_weights<F, R>(t, r, pass));
 }
 
 // The softmax over a tile, of all rows of a pass: scores become weights, and the running maxima m
@@ -107,9 +117,8 @@ OCTAVO_OWN_REGISTERS static void softmax_tile(const TileBlocks& t, float* m, flo
   }
   store(factors, exp2v(load(factors)));
   for (int r = 0; r < R; ++r) {
-    const VecF sum = make_weights<F, R>(t, r, splat(new_max[r]), pass);
     m[r] = new_max[r];
-    l[r] = l[r] * factors[r] + reduce_sum(sum);
+    l[r] = l[r] * factors[r] + weights_of_row<F, R>(t, r, new_max[r], pass);
     pass.factor[r] = factors[r];
   }
 }

@@ -24,11 +24,14 @@ static inline Bytes load_signed(const uint8_t* p) {
 }
 
 #if !defined(OCTAVO_TIER_AVX512)
-// 32 numbers as bfloat16, to memory and as pairs.
-static inline Pairs store_pairs(uint16_t* p, VecF low, VecF high) {
-  store_bf16(p, low);
-  store_bf16(p + 16, high);
-  return load_pairs(p);
+// n floats, a multiple of 32, to bfloat16. Returns the sums of what was stored, times `one`: lane i
+// has those of the numbers 32 j + 2 i and 32 j + 2 i + 1.
+template <class One>
+static inline VecF store_and_sum_bf16(uint16_t* to, const float* from, int n, const One& one) {
+  for (int i = 0; i < n; i += 16) store_bf16(to + i, load(from + i));
+  VecF sum = zero();
+  for (int i = 0; i < n; i += 32) sum = dot_bf16(sum, load_pairs(to + i), one);
+  return sum;
 }
 #endif
 

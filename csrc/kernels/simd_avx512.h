@@ -165,12 +165,6 @@ struct Pairs {
   __m512i v;
 };
 static inline Pairs load_pairs(const void* p) { return {load_line(p)}; }
-// 32 numbers as bfloat16, to memory and as pairs.
-static inline Pairs store_pairs(uint16_t* p, VecF low, VecF high) {
-  const __m512i v = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high.v, low.v));
-  _mm512_store_si512(p, v);
-  return {v};
-}
 static inline Pairs splat_pair(const uint16_t* p) {
   int32_t x;
   __builtin_memcpy(&x, p, 4);
@@ -197,4 +191,16 @@ static inline void load_fp8(const uint8_t* line, Pairs* first, Pairs* second) {
 static inline VecF dot_bf16(VecF acc, Pairs w, Pairs a) {
   asm("vdpbf16ps %2, %1, %0" : "+v"(acc.v) : "v"(w.v), "v"(a.v));
   return acc;
+}
+// As in simd.h. Sums are made of what is in registers: reading it back would wait for the store.
+static inline VecF store_and_sum_bf16(uint16_t* to, const float* from, int n, Pairs one) {
+  VecF sum = zero();
+  _Pragma("GCC unroll 8") for (int i = 0; i < n; i += 32) {
+    const __m512bh pairs = _mm512_cvtne2ps_pbh(load(from + i + 16).v, load(from + i).v);
+    __m512i w;
+    __builtin_memcpy(&w, &pairs, 64);
+    _mm512_store_si512(to + i, w);
+    sum = dot_bf16(sum, {w}, one);
+  }
+  return sum;
 }

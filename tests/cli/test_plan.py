@@ -147,6 +147,15 @@ def test_a_trace_and_policies(tmp_path: Path) -> None:
     assert held["paged"] > held["oracle"] > held["max"]
 
 
+def test_small_pages_waste_less() -> None:
+    load = ("--requests", "60", "--rate", "2", "--no-enable-prefix-caching")
+    waste = [
+        report("simulate", "run", *OPT, *load, "--block-size", size)["memory"]["internal"]
+        for size in ("1", "8", "128")
+    ]
+    assert waste[0] == 0 < 5 * waste[1] < waste[2]
+
+
 def test_a_sweep_prints_a_command() -> None:
     flags = ("--block-size", "16,32", "--max-num-seqs", "8,64", "--max-num-batched-tokens", "512",
              "--seconds", "60", "--target", "ttft_p99<2s,itl_p99<100ms")  # fmt: skip
@@ -197,6 +206,13 @@ def test_a_fleet() -> None:
         ((*OPT, "--memory", "20GB"), "opt-13b takes"),
         ((*OPT, "-n", "0"), "-n must be at least 1"),
         ((*OPT, "--costs", "/dev/null"), "no costs as"),
+        ((*OPT, "--block-size", "0"), "--block-size must be at least 1"),
+        (
+            (*OPT, "--block-size", "8", "--num-blocks-override", "99"),
+            "--num-blocks-override counts",
+        ),
+        ((*OPT, "--policy", "max", "--target-itl-ms", "9"), "--target-itl-ms has no effect"),
+        ((*OPT, "--policy", "static", "--max-num-seqs", "9"), "--max-num-seqs has no effect"),
     ],
 )
 def test_mistakes_of_a_simulation(arguments: tuple[str, ...], message: str) -> None:
@@ -224,9 +240,17 @@ def test_simulated_against_measured_in_small(tmp_path: Path) -> None:
     # How near depends on the machine, what is compared does not.
     assert ran.returncode == (0 if found["holds"] else 1)
     trials = [(c["trial"]["share"], c["trial"]["max_num_seqs"]) for c in found["comparisons"]]
-    assert trials == [(0.3, 256), (0.6, 256), (0.85, 256), (0.85, 2), (0.85, 4)]
+    assert set(trials) <= {(0.3, 256), (0.6, 256), (0.85, 256), (0.85, 2), (0.85, 4)}
+    # On a machine that does other things a part may have been disturbed twice: it is named then.
+    assert len(trials) + len(found["missing"]) == 5
     for c in found["comparisons"]:
         assert c["measured"]["tokens_per_s"] > 0 < c["simulated"]["tokens_per_s"]
+        assert [line["figure"] for line in c["lines"]] == [
+            "tokens_per_s",
+            "mean_batch",
+            "itl_s",
+            "ttft_s",
+        ]
     assert found["fit"]["num_steps"] > 100
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from octavo.config import BLOCK_SIZES
+from octavo.config import BLOCK_SIZES, SchedulerConfig
 from octavo.errors import CapacityError
 from octavo.planning.figures import figures_of, weighted_spread
 from octavo.planning.requests import NextTurn, SimRequest
@@ -166,6 +166,18 @@ def test_the_same_seed_gives_the_same_run() -> None:
 
     assert figures(1) == figures(1)
     assert figures(1) != figures(2)
+
+
+def test_a_target_of_latency_keeps_steps_short() -> None:
+    """Prompts of 400 tokens come while others decode, whose pauses are longer than the target without one."""
+    requests = make_requests(Population(Lengths(400), Lengths(60)), 2.0, 60, max_model_len=512)
+    p99 = {}
+    for target_ms in (None, 60.0):
+        limits = SchedulerConfig(512, 16, target_itl_ms=target_ms)
+        figures = figures_of([replace(SETUP, limits=limits, num_slots=8192).run(requests)])
+        assert figures.num_ended == 60 and figures.itl_s is not None
+        p99[target_ms] = figures.itl_s.p99
+    assert p99[60.0] <= 0.060 < p99[None] / 2
 
 
 def test_a_percentile_is_the_least_value_that_reaches_it() -> None:

@@ -33,7 +33,9 @@ class Counts(NamedTuple):
     """Totals since the start."""
 
     num_preemptions: int = 0
-    """Sequences that had to give up their memory."""
+    """Sequences that had to give up their memory, all of it or a part."""
+    num_dropped_tails: int = 0
+    """Of these: those that gave up only their last pages."""
     num_prompt_tokens: int = 0
     """Tokens of prompts that were looked up in a cache of prefixes."""
     num_cached_tokens: int = 0
@@ -146,6 +148,10 @@ class Batcher(Protocol):
 
     def step(self) -> Outcome:
         """Decide the next step and take it. There must be an open request."""
+        ...
+
+    def took(self, seconds: float, /) -> None:
+        """How long the last step took, for those who go by it."""
         ...
 
     def steady(self) -> SteadySteps | None:

@@ -8,6 +8,7 @@ from octavo.config import SchedulerConfig, SchedulingPolicy
 from octavo.core.block_tables import BlockTables
 from octavo.core.costs import RestoreCosts
 from octavo.core.events import RequestEndEvent, TokenEvent
+from octavo.core.governor import Governor
 from octavo.core.request import Request
 from octavo.core.sampling_params import SamplingParams
 from octavo.core.scheduler import Scheduler
@@ -49,6 +50,8 @@ class PagedBatcher:
     ) -> None:
         """`costs` of preemption: None where there is no swap space."""
         limits = limits or SchedulerConfig()
+        target_ms = limits.target_itl_ms
+        self._has_target = target_ms is not None
         self.tables = BlockTables(num_blocks, block_size)
         self.max_model_len = max_model_len
         self._span = span
@@ -60,6 +63,7 @@ class PagedBatcher:
             policy=SchedulingPolicy.FCFS,
             end_token_ids=_NO_END_TOKENS,
             prefix_caching=prefix_caching,
+            governor=None if target_ms is None else Governor(target_ms / 1000),
             # Without a swap space only the number of tokens to compute again decides, whatever one costs.
             tiers=Tiers(
                 self.tables, costs or RestoreCosts(token=1.0), num_swap_slots=num_swap_slots
@@ -135,9 +139,17 @@ class PagedBatcher:
             len(plan.swap_ins),
         )
 
+    def took(self, seconds: float, /) -> None:
+        """How long the last step took: a target of latency goes by it."""
+        if self._has_target and self.last_plan is not None:
+            self._scheduler.learn(self.last_plan, seconds)
+
     def steady(self) -> "PagedSteadySteps | None":
-        """The coming steps, if the next holds no decision. Recorded answers may be alike, which is seen step by step."""
-        if self._recorded:
+        """The coming steps, if the next holds no decision.
+
+        Step by step goes what is learned from each, and recorded answers, which may be alike.
+        """
+        if self._recorded or self._has_target:
             return None
         found = self._scheduler.steady_decode()
         if found is None or found.num_steps < 1:
@@ -196,7 +208,11 @@ def memory_of_pages(usage: KvUsage | EngineStats, block_size: int) -> MemoryUse:
 def counts_of_pages(usage: KvUsage | EngineStats) -> Counts:
     """Likewise, of what has come together."""
     return Counts(
-        usage.num_preemptions, usage.num_prefix_queries, usage.num_prefix_hits, usage.num_swaps
+        usage.num_preemptions,
+        usage.num_dropped_tails,
+        usage.num_prefix_queries,
+        usage.num_prefix_hits,
+        usage.num_swaps,
     )
 
 

@@ -103,6 +103,7 @@ class SimulatedMachine:
         start = end = self.clock
         if outcome.work.num_tokens:  # else all that it does is to bring pages back
             end += self._costs.seconds(outcome.work)
+        self.batcher.took(end - start)
         if self._is_asleep:
             end += self._costs.wake_s
             self._is_asleep = False

@@ -74,6 +74,16 @@ ProcessesOption: TypeAlias = Annotated[
     ),
 ]
 
+DEFAULT_BLOCK_SIZE = 16
+BlockSizeOption: TypeAlias = Annotated[
+    int,
+    typer.Option(
+        "--block-size",
+        metavar="INTEGER",
+        help="Tokens in a page: any number from 1; kernels read pages of 16, 32, 64 and 128.",
+    ),
+]
+
 
 SwapBandwidthOption: TypeAlias = Annotated[
     float | None,

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from octavo.core.structured_outputs import StructuredOutputsParams
 from octavo.errors import InvalidParameterError
@@ -12,13 +12,12 @@ from octavo.text.grammar_source import json_options, lark_text
 from octavo.text.schema_mistakes import find_mistake
 from octavo.text.tokenizer import Tokenizer
 
-if TYPE_CHECKING:
-    from llguidance._lib import JsonCompileOptions
-
 MAX_NAME_CHARS = 256
 MAX_CALLS = 16
 """Calls that an answer may consist of where it must consist of calls: some models never stop calling."""
 _ANY_ARGUMENTS: Mapping[str, Any] = {"type": "object"}
+_ARGUMENTS = StructuredOutputsParams(json_object=True)
+"""How the JSON of a call is written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +90,7 @@ def calls_grammar(
         _call_schema(tool, i, form, any_arguments=may_speak and not tool.strict)
         for i, tool in enumerate(tools)
     ]
-    body = json.dumps({"anyOf": schemas, "x-guidance": _options()})
+    body = json.dumps({"anyOf": schemas, "x-guidance": json_options(_ARGUMENTS)})
     return "\n".join([*lines, f"tail: {tail}", f"body: %json {body}"])
 
 
@@ -101,14 +100,10 @@ def schema_mistake(tools: Sequence[Tool]) -> str | None:
     Takes as long as `find_mistake`.
     """
     for tool in tools:
-        found = find_mistake(tool.parameters, _options())
+        found = find_mistake(tool.parameters, json_options(_ARGUMENTS))
         if found is not None:
             return f"{tool.place}{_path(found.place)}: {' '.join(found.message.split())}"
     return None
-
-
-def _options() -> "JsonCompileOptions":
-    return json_options(StructuredOutputsParams(json_object=True))
 
 
 def _path(pointer: str) -> str:
