@@ -125,9 +125,7 @@ def test_random_schemas(smollm2_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_thousand_random_schemas(
-    smollm2_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_thousand_random_schemas(smollm2_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     figures = check(smollm2_path, 1000)
     with capsys.disabled():
         print(f"\n{figures}")  # noqa: T201  # the figures of the documentation
