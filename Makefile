@@ -94,7 +94,7 @@ wheel: $(STAMPS)/venv ## Build dist/octavo-*.whl, which installs without a compi
 	@for wheel in dist/octavo-*.whl; do \
 		version="$$($(BIN)/python -c 'import sys; print("%d.%d (cp%d%d)" % (sys.version_info[:2] * 2))')"; \
 		echo; echo "$$PWD/$$wheel"; \
-		echo "It is for Python $$version on Linux x86-64. For another: make clean && make wheel PYTHON=python3.12"; \
+		echo "It is for Python $$version on Linux $$(uname -m). For another: make clean && make wheel PYTHON=python3.12"; \
 	done
 
 test-install: wheel ## Install the wheel in a fresh environment without a compiler and look at it

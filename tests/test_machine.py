@@ -133,6 +133,12 @@ def test_a_mount_that_shows_only_the_own_group(tmp_path: Path) -> None:
     assert inspect_machine(root, frozenset(range(8))).cpu_quota == 3.0
 
 
+def test_processors_of_aarch64_are_named_by_their_numbers(tmp_path: Path) -> None:
+    cpuinfo = "processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd40\n\nprocessor\t: 1\nCPU part\t: 0xd4f\n"
+    root = make_root(tmp_path, {"proc/cpuinfo": cpuinfo}, mounts=V2_MOUNT, cgroup="0::/")
+    assert inspect_machine(root, frozenset(range(8))).cpu_model == "implementer 0x41, part 0xd40"
+
+
 @pytest.mark.parametrize(
     ("cores", "quota", "threads"),
     [(8, None, 8), (8, 0.2, 1), (8, 1.0, 1), (8, 1.2, 1), (8, 1.5, 2), (8, 2.5, 2), (2, 7.9, 2), (8, 3.9, 3)],
@@ -142,7 +148,7 @@ def test_threads_under_a_quota(cores: int, quota: float | None, threads: int) ->
 
 
 @pytest.mark.parametrize(
-    ("system", "architecture"), [("Darwin", "arm64"), ("Linux", "aarch64"), ("Windows", "AMD64")]
+    ("system", "architecture"), [("Darwin", "arm64"), ("Linux", "riscv64"), ("Windows", "AMD64")]
 )
 def test_other_platforms_are_refused_by_name(system: str, architecture: str) -> None:
     with pytest.raises(PlatformError, match=f"{system} {architecture}"):
@@ -151,6 +157,7 @@ def test_other_platforms_are_refused_by_name(system: str, architecture: str) -> 
 
 def test_this_platform_is_accepted() -> None:
     check_platform("Linux", "x86_64")
+    check_platform("Linux", "aarch64")
     check_platform()
 
 

@@ -2,17 +2,20 @@
 
     python tools/measure_preemption.py few-pages | all-pages | shared-prompt
 
-Low-priority requests fill the pool; then requests of a better class come and take blocks from them. A figure is the best of
-several runs, from the end of the prompts of the low class to the end of the last request.
+Low-priority requests fill the pool; then requests of a better class come and take blocks from them. A figure is the median of
+several runs in turns, with the smallest and the largest: seconds from the end of the prompts of the low class to the end of the last request.
 """
 
 import argparse
+import json
 import sys
 import time
 from array import array
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from octavo.backends.native.runner import NativeRunner
 from octavo.checkpoints.locate import locate
@@ -26,9 +29,10 @@ from octavo.core.tiers import Tiers
 from octavo.core.usage import KvUsage
 from octavo.engine.swap_file import SwapFile
 from octavo.engine.tiered_runner import TieredRunner
+from octavo.evaluation.percentiles import median
 from octavo.models.model import load_model
 
-SWAP_BYTES = 1 << 30
+SWAP_BYTES = 2 << 30
 MAX_TOKENS = 512
 
 
@@ -56,6 +60,7 @@ class Workload:
     high_prompt: int
     high_steps: tuple[int, ...]
     """Steps after the prompts before which one of a better class arrives."""
+    high_output: int = 16
     shares: int = 0
     """The first tokens of the prompts of the low class, which are the same."""
     max_num_seqs: int = 64
@@ -67,7 +72,9 @@ WORKLOADS = {
         660, 2, 2_900, 130, 16, (10, 30, 50, 70, 90), max_num_seqs=2, prefix_caching=False
     ),
     "all-pages": Workload(330, 3, 1_600, 64, 4_800, (10,)),
-    "shared-prompt": Workload(350, 24, 4_804, 64, 500, (10, 24), shares=4_800),
+    "shared-prompt": Workload(
+        321, 13, 4_804, 12, 240, tuple(range(3, 23, 4)), high_output=2, shares=4_800
+    ),
 }
 
 
@@ -80,18 +87,19 @@ class Outcome:
     costs: RestoreCosts
 
     @property
-    def methods(self) -> str:
+    def methods(self) -> Counter[str]:
         """How often each was used, in sequences."""
         tails, swaps = self.usage.num_dropped_tails, self.usage.num_swaps
         again = self.usage.num_preemptions - tails - swaps
-        return f"tails {tails}, swaps {swaps}, computed again {again}"
+        return Counter({"drop the tail": tails, "swap": swaps, "compute again": again})
 
 
+CHOSEN = "chosen"
 METHODS: dict[str, Given | None] = {
     "drop the tail": Given(token=1.0),
     "swap": Given(token=1e6, page_out=1e-9, page_in=1e-9),
     "compute again": Given(),
-    "chosen": None,
+    CHOSEN: None,
 }
 
 
@@ -138,7 +146,8 @@ def play(workload: Workload, scheduler: Scheduler, runner: TieredRunner) -> floa
     num_steps, seconds = 0, 0.0
     while scheduler.has_work:
         if num_steps in arrivals:
-            scheduler.add(request(f"high {num_steps}", workload.high_prompt, 16, priority=0))
+            name, output = f"high {num_steps}", workload.high_output
+            scheduler.add(request(name, workload.high_prompt, output, priority=0))
         num_steps += 1
         start = time.perf_counter()
         plan = scheduler.schedule()
@@ -150,28 +159,60 @@ def play(workload: Workload, scheduler: Scheduler, runner: TieredRunner) -> floa
     return seconds
 
 
-def main() -> None:
-    """Print one line for each method."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("workload", choices=WORKLOADS)
-    parser.add_argument("--repeats", type=int, default=3)
-    arguments = parser.parse_args()
-    workload = WORKLOADS[arguments.workload]
+def measure(workload: Workload, repeats: int) -> dict[str, list[Outcome]]:
+    """Runs of each method, in turns that begin with another each time."""
     model = load_model(locate("smollm2"))
     runner = NativeRunner(
         model.spec, model.weights, num_blocks=workload.num_blocks, block_size=16, num_threads=2
     )
-    best: dict[str, Outcome] = {}
-    for _ in range(arguments.repeats):
-        for name, given in METHODS.items():
-            found = run(workload, runner, given)
-            if name not in best or found.seconds < best[name].seconds:
-                best[name] = found
-    for name, found in best.items():
-        sys.stdout.write(f"{name:14} {found.seconds:5.2f} s  {found.methods}\n")
-    costs = best["chosen"].costs
-    token, page = costs.computing(1) or 0.0, costs.swapping(1, 1) or 0.0
-    sys.stdout.write(f"a token {1e3 * token:.2f} ms, a page out and in {1e3 * page:.2f} ms\n")
+    found: dict[str, list[Outcome]] = {name: [] for name in METHODS}
+    names = list(METHODS)
+    run(workload, runner, METHODS[CHOSEN])  # the first finds memory and files cold
+    for _ in range(repeats):
+        for name in names:
+            found[name].append(run(workload, runner, METHODS[name]))
+        names.append(names.pop(0))
+    runner.close()
+    return found
+
+
+def report(outcomes: list[Outcome]) -> dict[str, Any]:
+    """What runs of one method came to."""
+    seconds = [outcome.seconds for outcome in outcomes]
+    methods = sum((outcome.methods for outcome in outcomes), Counter())
+    return {
+        "seconds": median(seconds),
+        "least": min(seconds),
+        "most": max(seconds),
+        "methods": {name: count / len(outcomes) for name, count in methods.items()},
+    }
+
+
+def main() -> None:
+    """Print one line for each method."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("workload", choices=WORKLOADS)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    found = measure(WORKLOADS[arguments.workload], arguments.repeats)
+    rows = {name: report(outcomes) for name, outcomes in found.items()}
+    costs = found[CHOSEN][-1].costs
+    prices = {
+        "token_ms": 1e3 * (costs.token or 0.0),
+        "page_ms": 1e3 * (costs.swapping(1, 1) or 0.0),
+    }
+    if arguments.json:
+        sys.stdout.write(json.dumps({"methods": rows, **prices}) + "\n")
+        return
+    for name, row in rows.items():
+        used = ", ".join(f"{method} {count:.3g}" for method, count in row["methods"].items())
+        sys.stdout.write(
+            f"{name:14} {row['seconds']:5.2f} s ({row['least']:.2f}-{row['most']:.2f})  {used}\n"
+        )
+    sys.stdout.write(
+        f"a token {prices['token_ms']:.2f} ms, a page out and in {prices['page_ms']:.2f} ms\n"
+    )
 
 
 if __name__ == "__main__":

@@ -180,13 +180,7 @@ static inline VecF round_weights(const TileBlocks& t, int r, Pass<F, R>& pass) {
     if constexpr (kSignedShift != 0) pass.value_start[r] = -kSignedShift * reduce_sum_int(total);
   } else if constexpr (by_pairs(F)) {
     const uint16_t ones[2] = {0x3f80, 0x3f80};
-    const auto one = splat_pair(ones);
-    OCTAVO_UNROLL_TILE
-    for (int i = 0; i < kKeysPerTile; i += 16) store_bf16(pass.weights_bf16[r] + i, load(p + i));
-    OCTAVO_UNROLL_TILE  // not right after each is stored: that would wait for the store
-        for (int i = 0; i < kKeysPerTile; i += 32) {
-      sum = dot_bf16(sum, load_pairs(pass.weights_bf16[r] + i), one);
-    }
+    sum = store_and_sum_bf16(pass.weights_bf16[r], p, kKeysPerTile, splat_pair(ones));
   } else {
     OCTAVO_UNROLL
     for (int i = 0; i < kKeysPerTile; i += 16) sum = add(sum, load(p + i));

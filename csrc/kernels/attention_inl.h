@@ -50,8 +50,16 @@ static void convert_queries(const AttentionItem& item, const AttentionState& s) 
   const int64_t dim = item.kv.head_dim;
   const int64_t steps = dim * query_element(F) / 4;
   int32_t* form = s.query + s.num_rows * dim;  // one row
+  constexpr int kRowsAhead = kRowsPerPass;
+  const auto query = [&](int row) {
+    return item.query + row / item.group * item.query_stride + row % item.group * dim;
+  };
   for (int row = 0; row < s.num_rows; ++row) {
-    const float* q = item.query + row / item.group * item.query_stride + row % item.group * dim;
+    const float* q = query(row);
+    if (row + kRowsAhead < s.num_rows) {
+      const float* ahead = query(row + kRowsAhead);
+      for (int64_t i = 0; i < dim; i += 16) __builtin_prefetch(ahead + i);
+    }
     if constexpr (F == KvFormat::kInt8) {
       int8_t* bytes = reinterpret_cast<int8_t*>(form);
       s.query_scale[row] = quantize_head(q, dim, bytes);
@@ -71,31 +79,48 @@ static void convert_queries(const AttentionItem& item, const AttentionState& s) 
   }
 }
 
-// One row's softmax over a tile: its scores become weights, and the running maximum m and sum l
-// move on. Keys outside [lo, hi) count nothing.
-template <KvFormat F, int R>
-OCTAVO_OWN_REGISTERS static void softmax_tile(const TileBlocks& t, int lo, int hi, int r, float* m,
-                                              float* l, Pass<F, R>& pass) {
-  float* const p = pass.scores[r];
-  if (lo > 0 || hi < kKeysPerTile) {
-    OCTAVO_UNROLL_TILE
-    for (int i = 0; i < kKeysPerTile; i += 16) {
-      store(p + i, keep_lanes(load(p + i), lo - i, hi - i, -__builtin_inff()));
-    }
+// Keys outside [lo, hi) count nothing.
+OCTAVO_OWN_REGISTERS static void mask_scores(float* scores, int lo, int hi) {
+  if (lo <= 0 && hi >= kKeysPerTile) return;
+  OCTAVO_UNROLL_TILE
+  for (int i = 0; i < kKeysPerTile; i += 16) {
+    store(scores + i, keep_lanes(load(scores + i), lo - i, hi - i, -__builtin_inff()));
   }
-  VecF largest = load(p);
-  OCTAVO_UNROLL
-  for (int i = 16; i < kKeysPerTile; i += 16) largest = vmax(largest, load(p + i));
-  const float tile_max = reduce_max(largest);
-  const float new_max = tile_max > *m ? tile_max : *m;
-  const VecF base = splat(new_max);
+}
+
+// A row's scores become weights. Returns their sum.
+template <KvFormat F, int R>
+OCTAVO_TILE_ROW float weights_of_row(const TileBlocks& t, int r, float max, Pass<F, R>& pass) {
+  float* const p = pass.scores[r];
+  const VecF base = splat(max);
   OCTAVO_UNROLL_TILE
   for (int i = 0; i < kKeysPerTile; i += 16) store(p + i, exp2v(sub(load(p + i), base)));
-  const float factor = first_lane(exp2v(splat(*m - new_max)));
-  const VecF sum = round_weights<F, R>(t, r, pass);
-  *m = new_max;
-  *l = *l * factor + reduce_sum(sum);
-  pass.factor[r] = factor;
+  return reduce_sum(round_weights<F, R>(t, r, pass));
+}
+
+// The softmax over a tile, of all rows of a pass: scores become weights, and the running maxima m
+// and sums l move on. First all maxima, then all weights: what one row's reduction waits for, the
+// others do meanwhile.
+template <KvFormat F, int R>
+OCTAVO_OWN_REGISTERS static void softmax_tile(const TileBlocks& t, float* m, float* l,
+                                              Pass<F, R>& pass) {
+  static_assert(R <= 16, "one factor a lane");
+  alignas(64) float new_max[16], factors[16] = {};
+  for (int r = 0; r < R; ++r) {
+    const float* const p = pass.scores[r];
+    VecF largest = load(p);
+    OCTAVO_UNROLL
+    for (int i = 16; i < kKeysPerTile; i += 16) largest = vmax(largest, load(p + i));
+    const float tile_max = reduce_max(largest);
+    new_max[r] = tile_max > m[r] ? tile_max : m[r];
+    factors[r] = m[r] - new_max[r];
+  }
+  store(factors, exp2v(load(factors)));
+  for (int r = 0; r < R; ++r) {
+    m[r] = new_max[r];
+    l[r] = l[r] * factors[r] + weights_of_row<F, R>(t, r, new_max[r], pass);
+    pass.factor[r] = factors[r];
+  }
 }
 
 // The kernels of a form of the cache.
@@ -134,12 +159,11 @@ static void attend_tile(const AttentionItem& item, const AttentionState& s, cons
     attend_keys<F, R, kWide, kFetch>(t, g, kv, pass);
   }
   for (int r = 0; r < R; ++r) {
-    const int row = first + r;
-    const int32_t position = item.first_position + row / item.group;
+    const int32_t position = item.first_position + (first + r) / item.group;
     const int32_t first_key = item.window > 0 ? position - item.window + 1 : 0;
-    softmax_tile<F, R>(t, first_key - tile_start, position + 1 - tile_start, r, s.m + row,
-                       s.l + row, pass);
+    mask_scores(pass.scores[r], first_key - tile_start, position + 1 - tile_start);
   }
+  softmax_tile<F, R>(t, s.m + first, s.l + first, pass);
   const int vectors = kv.head_dim / 16;
   int v = 0;
   for (; v + kWide <= vectors; v += kWide) {

@@ -18,6 +18,14 @@
 #define OCTAVO_UNROLL_TILE OCTAVO_NO_UNROLL
 #endif
 
+// A row of a tile: where registers are few, a function of its own, else the compiler would keep
+// what all rows need in them.
+#if defined(OCTAVO_TIER_AVX512)
+#define OCTAVO_TILE_ROW static inline
+#else
+#define OCTAVO_TILE_ROW __attribute__((noinline)) static
+#endif
+
 // A function whose loops fill the registers is not inlined into another: the compiler would keep
 // that one's vectors on the stack, or this one's.
 #define OCTAVO_OWN_REGISTERS __attribute__((noinline))

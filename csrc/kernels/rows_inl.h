@@ -89,19 +89,19 @@ static void quantize_chunks(const float* x, int64_t num_chunks, const ActBuffer&
 constexpr float kRowOutlier = 8.0f;
 
 // Marks the largest of 32 numbers as left out and returns the largest magnitude of the others.
-static float leave_one_out(const float* x, const ActBuffer& dst, int64_t chunk) {
-  int at = 0;
-  for (int i = 1; i < kGroup; ++i) {
-    if (__builtin_fabsf(x[i]) > __builtin_fabsf(x[at])) at = i;
+static inline float leave_one_out(const float* x, const ActBuffer& dst, int64_t chunk) {
+  VecF a = vabs(load(x)), b = vabs(load(x + 16));
+  const float largest = reduce_max(vmax(a, b));
+  const int in_a = lane_of(a, largest), in_b = lane_of(b, largest);
+  const int at = in_a < 16 ? in_a : 16 + in_b;
+  if (at < 16) {
+    a = zero_lane(a, at);
+  } else {
+    b = zero_lane(b, in_b);
   }
   dst.outlier[chunk] = x[at];
   dst.outlier_at[chunk] = static_cast<uint8_t>(at);
-  float largest = 0.0f;
-  for (int i = 0; i < kGroup; ++i) {
-    const float v = __builtin_fabsf(x[i]);
-    if (i != at && v > largest) largest = v;
-  }
-  return largest;
+  return reduce_max(vmax(a, b));
 }
 
 // Symmetric int8 with one scale for a row of num_chunks * 32 numbers. No fused operations: which

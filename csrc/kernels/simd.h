@@ -23,6 +23,18 @@ static inline Bytes load_signed(const uint8_t* p) {
   return kSignedShift == 0 ? load_bytes(p) : flip_signs(load_bytes(p));
 }
 
+#if !defined(OCTAVO_TIER_AVX512)
+// n floats, a multiple of 32, to bfloat16. Returns the sums of what was stored, times `one`: lane i
+// has those of the numbers 32 j + 2 i and 32 j + 2 i + 1.
+template <class One>
+static inline VecF store_and_sum_bf16(uint16_t* to, const float* from, int n, const One& one) {
+  for (int i = 0; i < n; i += 16) store_bf16(to + i, load(from + i));
+  VecF sum = zero();
+  for (int i = 0; i < n; i += 32) sum = dot_bf16(sum, load_pairs(to + i), one);
+  return sum;
+}
+#endif
+
 // 2^x. Relative error under 2e-7, exactly 1 for 0, 0 for -inf. The polynomial is 1 + f * q(f), with
 // the q of degree 4 whose largest relative error for |f| <= 1/2 is least (9.2e-8 before rounding).
 static inline VecF exp2v(VecF x) {

@@ -192,3 +192,15 @@ static inline VecF dot_bf16(VecF acc, Pairs w, Pairs a) {
   asm("vdpbf16ps %2, %1, %0" : "+v"(acc.v) : "v"(w.v), "v"(a.v));
   return acc;
 }
+// As in simd.h. Sums are made of what is in registers: reading it back would wait for the store.
+static inline VecF store_and_sum_bf16(uint16_t* to, const float* from, int n, Pairs one) {
+  VecF sum = zero();
+  _Pragma("GCC unroll 8") for (int i = 0; i < n; i += 32) {
+    const __m512bh pairs = _mm512_cvtne2ps_pbh(load(from + i + 16).v, load(from + i).v);
+    __m512i w;
+    __builtin_memcpy(&w, &pairs, 64);
+    _mm512_store_si512(to + i, w);
+    sum = dot_bf16(sum, {w}, one);
+  }
+  return sum;
+}

@@ -6,6 +6,8 @@
 namespace octavo {
 namespace {
 
+constexpr int64_t kRowsAhead = 6;  // of queries, whose places are fetched before they are written
+
 class QkvOp final : public Op {
  public:
   QkvOp(const OpContext& context, const QkvWeights& weights, const Acts* src, int32_t layer,
@@ -91,11 +93,18 @@ class QkvOp final : public Op {
     project(input, head, begin, end, next, rows);
     // Scores are used as powers of 2.
     const float scale = shape.attention_scale * 1.4426950408889634f;
+    float* const queries = context_.queries + head * dim;
+    const int64_t stride = shape.num_heads * dim;
     for (int64_t row = begin; row < end; ++row) {
+      if (row + kRowsAhead < end) {
+        for (int64_t i = 0; i < dim; i += kLine / sizeof(float)) {
+          __builtin_prefetch(queries + (row + kRowsAhead) * stride + i, 1);
+        }
+      }
       float* x = rows + (row - begin) * width;
       norm_and_turn(step, row, weights_.query_norm, x);
       context_.kernels->scale(x, scale, dim);
-      std::memcpy(context_.queries + (row * shape.num_heads + head) * dim, x, dim * sizeof(float));
+      std::memcpy(queries + row * stride, x, dim * sizeof(float));
     }
   }
 

@@ -10,6 +10,15 @@ int64_t num_chunks(const StepState& step) {
   return (step.input->num_tokens + kRowChunk - 1) / kRowChunk;
 }
 
+// Rows that a product is added to, fetched while those before them are: all that is in flight fits
+// into a core's miss buffers.
+constexpr int64_t kRowsAhead = 12;
+
+void fetch_tile_row(const float* row) {
+  __builtin_prefetch(row, 1);
+  __builtin_prefetch(row + kLine / sizeof(float), 1);
+}
+
 class ProjectionOp final : public Op {
  public:
   ProjectionOp(const OpContext& context, const char* name, const Linear& linear,
@@ -32,10 +41,15 @@ class ProjectionOp final : public Op {
       const int64_t t = task % tiles, begin = task / tiles * kRowChunk;
       const int64_t end = std::min<int64_t>(begin + kRowChunk, step.input->num_tokens);
       input.set_rows(begin, end);
+      float* const column = dst + t * kTileCols;
+      for (int64_t row = begin; row < std::min(begin + kRowsAhead, end); ++row) {
+        fetch_tile_row(column + row * width);
+      }
       input.multiply(linear_, t, next < 0 ? nullptr : &linear_.tile(next % tiles), out);
       for (int64_t row = begin; row < end; ++row) {
+        if (row + kRowsAhead < end) fetch_tile_row(column + (row + kRowsAhead) * width);
         float* from = out + (row - begin) * kTileCols;
-        float* to = dst + row * width + t * kTileCols;
+        float* to = column + row * width;
         if (bias_ != nullptr) kernels.add_to(from, bias_->data() + t * kTileCols, kTileCols);
         if (to_branch_) {
           std::copy(from, from + kTileCols, to);

@@ -3,6 +3,7 @@
 #include "plan/plan.h"
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <numeric>
 
@@ -21,7 +22,20 @@ struct Settings {
   KvFormat cache = KvFormat::kBf16;
 };
 
-// Every plan gets the same numbers: the generator starts anew.
+constexpr uint32_t kSeed = 42;
+
+std::vector<uint8_t> random_q8_0(int64_t rows, int64_t k, Random& random) {
+  std::vector<uint8_t> bytes(rows * row_bytes(QuantType::kQ8_0, k));
+  for (int64_t b = 0; b < static_cast<int64_t>(bytes.size()); b += 34) {
+    const uint16_t d = float_to_half(uniform(random, 0.0005f, 0.002f));
+    std::memcpy(&bytes[b], &d, 2);
+    for (int i = 0; i < 32; ++i) bytes[b + 2 + i] = static_cast<uint8_t>(integer(random, 0, 255));
+  }
+  return bytes;
+}
+
+// Every plan gets the same numbers: the generator starts anew. The embedding, which is also the
+// head, comes first.
 std::unique_ptr<Plan> build(const Settings& s) {
   ModelShape shape{};
   shape.hidden_size = kHidden;
@@ -38,18 +52,12 @@ std::unique_ptr<Plan> build(const Settings& s) {
   shape.block_size = s.block;
   shape.kv_format = s.cache;
   auto plan = std::make_unique<Plan>(shape, *kernels(), s.threads);
-  Random random(42);
+  Random random(kSeed);
   auto matrix = [&](int64_t rows, int64_t k, int64_t rows_per_block, int64_t turns) {
     const int64_t tiles = (rows + 31) / 32 * turns;
     const int linear = plan->add_linear(k, std::vector<WeightFormat>(tiles, s.format));
     for (int64_t turn = 0; turn < turns; ++turn) {
-      std::vector<uint8_t> bytes(rows * row_bytes(QuantType::kQ8_0, k));
-      for (int64_t b = 0; b < static_cast<int64_t>(bytes.size()); b += 34) {
-        const uint16_t d = float_to_half(uniform(random, 0.0005f, 0.002f));
-        std::memcpy(&bytes[b], &d, 2);
-        for (int i = 0; i < 32; ++i)
-          bytes[b + 2 + i] = static_cast<uint8_t>(integer(random, 0, 255));
-      }
+      const std::vector<uint8_t> bytes = random_q8_0(rows, k, random);
       const TileLayout layout{rows_per_block, turn, (rows_per_block + 31) / 32, turns};
       if (s.format == WeightFormat::kI8) {  // made from floats only
         std::vector<float> values(rows * k);
@@ -238,10 +246,13 @@ TEST(greedy_without_logits_is_the_argmax_of_the_logits) {
 
 namespace {
 
-void check_copied_blocks(KvFormat cache) {
+enum class Way { kCopies, kPages };
+
+// Blocks go elsewhere within a step, or through another tier of memory between two.
+void check_moved_blocks(KvFormat cache, Way way) {
   const auto plan = build({2, 16, WeightFormat::kS8, cache});
   const std::vector<float> whole = run(*plan, chunks_of(0, 300), 1)[0];
-  // Blocks 0.. hold 290 tokens; copy them all to others, then go on from the copies.
+  // Blocks 0.. hold 290 tokens; all go to others, and it goes on from there.
   std::vector<int32_t> originals(19), copies(19);
   std::iota(originals.begin(), originals.end(), 0);
   std::iota(copies.begin(), copies.end(), 40);
@@ -260,7 +271,7 @@ void check_copied_blocks(KvFormat cache) {
     input.num_sequences = 1;
     input.block_tables = table.data();
     input.copies = pairs.data();
-    input.num_copies = copy ? 19 : 0;
+    input.num_copies = copy && way == Way::kCopies ? 19 : 0;
     input.rows = rows.data();
     input.num_rows = count;
     input.logits = logits.data();
@@ -269,16 +280,76 @@ void check_copied_blocks(KvFormat cache) {
     return logits;
   };
   step(0, 290, originals, false);
+  if (way == Way::kPages) {
+    std::vector<uint8_t> pages(19 * plan->page_bytes());  // to the last byte: sanitizers see more
+    for (int i = 0; i < 19; ++i) {
+      plan->read_page(originals[i], pages.data() + i * plan->page_bytes());
+    }
+    for (int i = 0; i < 19; ++i) {
+      plan->write_page(copies[i], pages.data() + i * plan->page_bytes());
+    }
+  }
   const std::vector<float> rest = step(290, 10, copies, true);
   CHECK(same_bits(rest.data(), &whole[int64_t{290} * kVocab], 10 * kVocab),
-        "after the copy, cache %d", static_cast<int>(cache));
+        "after the move, cache %d, way %d", static_cast<int>(cache), static_cast<int>(way));
 }
 
 }  // namespace
 
-TEST(copied_blocks_serve_as_the_originals) {
-  for (KvFormat cache : {KvFormat::kF32, KvFormat::kBf16, KvFormat::kInt8, KvFormat::kFp8})
-    check_copied_blocks(cache);
+TEST(moved_blocks_serve_as_the_originals) {
+  for (KvFormat cache : {KvFormat::kF32, KvFormat::kBf16, KvFormat::kInt8, KvFormat::kFp8}) {
+    check_moved_blocks(cache, Way::kCopies);
+    check_moved_blocks(cache, Way::kPages);
+  }
+}
+
+TEST(hidden_states_are_what_the_head_multiplies) {
+  const Settings settings{2, 16, WeightFormat::kF32, KvFormat::kF32};
+  const auto plan = build(settings);
+  const std::vector<float> logits = run(*plan, chunks_of(0, 300), 1)[0];
+  std::vector<int32_t> table(19), all(300), some = {299, 0, 17};
+  std::iota(table.begin(), table.end(), 0);
+  std::iota(all.begin(), all.end(), 0);
+  auto hidden_of = [&](const std::vector<int32_t>& rows) {
+    const std::vector<int32_t> ids = tokens_of(0);
+    const SequenceStep sequence{0, 300, 0, 0};
+    std::vector<float> hidden(rows.size() * kHidden);
+    StepInput input;
+    input.token_ids = ids.data();
+    input.num_tokens = 300;
+    input.sequences = &sequence;
+    input.num_sequences = 1;
+    input.block_tables = table.data();
+    input.hidden_rows = rows.data();
+    input.num_hidden_rows = static_cast<int32_t>(rows.size());
+    StepOutput output;
+    output.hidden = hidden.data();
+    plan->run(input, output);
+    return hidden;
+  };
+  const std::vector<float> hidden = hidden_of(all), few = hidden_of(some);
+  for (size_t i = 0; i < some.size(); ++i) {
+    CHECK(same_bits(&few[i * kHidden], &hidden[int64_t{some[i]} * kHidden], kHidden), "row %d",
+          some[i]);
+  }
+  Random random(kSeed);
+  const std::vector<uint8_t> bytes = random_q8_0(kVocab, kHidden, random);
+  std::vector<float> head(kVocab * kHidden);
+  dequantize_row(QuantType::kQ8_0, bytes.data(), kVocab * kHidden, head.data());
+  for (int64_t row = 0; row < 300; ++row) {
+    for (int64_t id = 0; id < kVocab; ++id) {
+      double sum = 0.0, magnitude = 0.0;
+      for (int64_t i = 0; i < kHidden; ++i) {
+        const double product = static_cast<double>(hidden[row * kHidden + i]) *
+                               static_cast<double>(head[id * kHidden + i]);
+        sum += product;
+        magnitude += std::fabs(product);
+      }
+      CHECK(std::fabs(logits[row * kVocab + id] - sum) <= gamma_n(kHidden + 1) * magnitude,
+            "row %ld, token %ld: %.9g != %.9g", row, id,
+            static_cast<double>(logits[row * kVocab + id]), sum);
+    }
+  }
 }
 
 }  // namespace octavo::test

@@ -17,6 +17,8 @@ from octavo.errors import PlatformError
 logger = logging.getLogger(__name__)
 
 ROOT = Path("/")
+ARCHITECTURES = ("x86_64", "aarch64")
+"""As Linux names them."""
 MIN_QUOTA_USE = 0.7
 """A quota of 1.5 CPUs: one thread would leave a third of it unused, two are throttled part of the time. The smaller
 number is taken as long as it uses at least this share of the quota."""
@@ -45,11 +47,13 @@ class Machine:
 
 
 def check_platform(system: str | None = None, architecture: str | None = None) -> None:
-    """Raise PlatformError on anything but Linux on x86-64."""
+    """Raise PlatformError on anything but Linux on x86-64 or AArch64."""
     system = platform.system() if system is None else system
     architecture = platform.machine() if architecture is None else architecture
-    if system != "Linux" or architecture not in ("x86_64", "AMD64"):
-        raise PlatformError(f"Octavo runs on Linux x86-64 for now; this is {system} {architecture}")
+    if system != "Linux" or architecture not in ARCHITECTURES:
+        raise PlatformError(
+            f"Octavo runs on Linux on x86-64 and AArch64; this is {system} {architecture}"
+        )
 
 
 def inspect_machine(root: Path = ROOT, affinity: frozenset[int] | None = None) -> Machine:
@@ -78,12 +82,14 @@ def usable_threads(num_cores: int, quota: float | None) -> int:
 
 
 def _read_cpu_model(root: Path) -> str:
-    """The first processor stands for all."""
+    """The first processor stands for all. On AArch64 they have numbers, not names."""
+    facts: dict[str, str] = {}
     for line in _read(root / "proc/cpuinfo").splitlines():
         name, _, value = line.partition(":")
-        if name.strip() == "model name":
-            return value.strip()
-    return "unknown"
+        facts.setdefault(name.strip(), value.strip())
+    if "CPU part" in facts:
+        return f"implementer {facts.get('CPU implementer', 'unknown')}, part {facts['CPU part']}"
+    return facts.get("model name", "unknown")
 
 
 def _read_meminfo(root: Path) -> tuple[int, int]:

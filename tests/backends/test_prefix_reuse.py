@@ -17,6 +17,12 @@ from support.tiny_models import tiny_folder
 ATOL = 2e-5
 """Of the reference alone: numpy sums in an order that depends on the number of rows. Logits are about 5."""
 PARAMS = replace(GREEDY, max_tokens=20)
+KINDS: dict[str, dict[str, Any]] = {
+    **{backend: {} for backend in BACKENDS},
+    "bfloat16 pages": {"dtype": "bfloat16", "kv_cache_dtype": "bfloat16"},
+    "int8 pages": {"dtype": "bfloat16", "kv_cache_dtype": "int8"},
+}
+"""The last two are native, as `native` with pages of float32 is."""
 
 
 @pytest.fixture(scope="module", params=["llama", "gemma3", "qwen3"])
@@ -40,20 +46,21 @@ def logits(outcome: Outcome) -> NDArray[Any]:
 def assert_same(kind: str, got: list[Outcome], wanted: list[Outcome]) -> None:
     for number, (a, b) in enumerate(zip(got, wanted, strict=True)):
         assert a.tokens == b.tokens, f"prompt {number}"
-        if kind == "native":
+        if kind != "reference":
             assert a.bits == b.bits, f"prompt {number}"
         else:
             np.testing.assert_allclose(logits(a), logits(b), rtol=0, atol=ATOL)
 
 
-@pytest.fixture(params=BACKENDS)
+@pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
 @pytest.fixture
 def runner(kind: str, model: Model) -> Iterator[ForwardRunner]:
-    runner = make_runner(kind, model, num_blocks=120)
+    backend = kind if kind in BACKENDS else "native"
+    runner = make_runner(backend, model, num_blocks=120, **KINDS[kind])
     yield runner
     runner.close()
 

@@ -176,7 +176,7 @@ def test_failures_are_told_and_end_with_1(tmp_path: Path) -> None:
 def test_kernels(model: str) -> None:
     report = run("kernels", "--model", model, "--rows", "1,5", "--steps", "2")
     lines = report["kernels"]
-    assert {line["format"] for line in lines} == {"float32", "bfloat16"}
+    assert {line["format"] for line in lines} == {"float32", "bfloat16", "int8"}
     shapes = {(line["op"], line["k"], line["n"]) for line in lines}
     assert shapes == {
         ("qkv", 32, 64), ("output", 32, 32), ("gate_up", 32, 96), ("down", 48, 32),
@@ -188,9 +188,12 @@ def test_kernels(model: str) -> None:
         operations = 2 * line["num_rows"] * line["k"] * line["n"]
         assert line["operations_per_s"] == pytest.approx(operations / seconds)
         assert line["bandwidth_share"] > 0
-        # Nothing is faster than the peaks of the same process; the factor is for a machine that changes meanwhile.
-        assert 0 < line["operations_share"] < 2
+        peak = report[f"peak_{line['format']}_operations_per_s"]
+        assert line["operations_share"] == pytest.approx(line["operations_per_s"] / peak)
         assert line["operations_share"] <= line["roofline_share"] * 1.001
+    # Nothing is faster than the peaks of the same process. An op, or a peak, during which the machine stood still says
+    # nothing; not all of them do.
+    assert 0 < min(line["operations_share"] for line in lines) < 1
     assert report["read_bandwidth_after_bytes_per_s"] > 1e8
 
 

@@ -97,6 +97,41 @@ def test_a_simulation_with_a_page_and_the_same_bytes(tmp_path: Path) -> None:
     assert num_cells == {found["num_slots"] // 16}
 
 
+def test_a_simulated_swap_space() -> None:
+    load = (
+        "simulate",
+        "run",
+        *OPT,
+        "--workload",
+        "900x900",
+        "-n",
+        "4",
+        "--rate",
+        "20",
+        "--requests",
+        "20",
+    )
+    without = report(*load)
+    found = report(*load, "--swap-space", "8", "--swap-bandwidth", "24")
+    assert (without["num_swaps"], without["swap_space"], found["swap_space"]) == (0, 0, 8 << 30)
+    assert without["num_preemptions"] > 0 < found["num_swaps"] <= found["num_preemptions"]
+    assert found["num_computed_tokens"] < without["num_computed_tokens"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--swap-bandwidth", "3"), "--swap-bandwidth has no effect without --swap-space"),
+        (("--swap-space", "1", "--swap-bandwidth", "0"), "--swap-bandwidth must be above 0"),
+        (("--swap-space", "1", "--policy", "max"), "--swap-space is for --policy paged"),
+    ],
+)
+def test_mistakes_of_a_simulated_swap_space(flags: tuple[str, ...], message: str) -> None:
+    result = octavo("simulate", "run", *OPT, "--requests", "5", *flags)
+    assert result.returncode == 2
+    assert message in result.stderr
+
+
 def test_a_trace_and_policies(tmp_path: Path) -> None:
     trace = tmp_path / "trace.csv"
     rows = "\n".join(f"{i},ChatGPT,{50 + i},20,0,log" for i in range(30))
@@ -110,6 +145,15 @@ def test_a_trace_and_policies(tmp_path: Path) -> None:
         memory = found["memory"]
         held[policy] = memory["tokens"] / (1 - memory["free"])
     assert held["paged"] > held["oracle"] > held["max"]
+
+
+def test_small_pages_waste_less() -> None:
+    load = ("--requests", "60", "--rate", "2", "--no-enable-prefix-caching")
+    waste = [
+        report("simulate", "run", *OPT, *load, "--block-size", size)["memory"]["internal"]
+        for size in ("1", "8", "128")
+    ]
+    assert waste[0] == 0 < 5 * waste[1] < waste[2]
 
 
 def test_a_sweep_prints_a_command() -> None:
@@ -162,6 +206,13 @@ def test_a_fleet() -> None:
         ((*OPT, "--memory", "20GB"), "opt-13b takes"),
         ((*OPT, "-n", "0"), "-n must be at least 1"),
         ((*OPT, "--costs", "/dev/null"), "no costs as"),
+        ((*OPT, "--block-size", "0"), "--block-size must be at least 1"),
+        (
+            (*OPT, "--block-size", "8", "--num-blocks-override", "99"),
+            "--num-blocks-override counts",
+        ),
+        ((*OPT, "--policy", "max", "--target-itl-ms", "9"), "--target-itl-ms has no effect"),
+        ((*OPT, "--policy", "static", "--max-num-seqs", "9"), "--max-num-seqs has no effect"),
     ],
 )
 def test_mistakes_of_a_simulation(arguments: tuple[str, ...], message: str) -> None:
@@ -189,9 +240,17 @@ def test_simulated_against_measured_in_small(tmp_path: Path) -> None:
     # How near depends on the machine, what is compared does not.
     assert ran.returncode == (0 if found["holds"] else 1)
     trials = [(c["trial"]["share"], c["trial"]["max_num_seqs"]) for c in found["comparisons"]]
-    assert trials == [(0.3, 256), (0.6, 256), (0.85, 256), (0.85, 2), (0.85, 4)]
+    assert set(trials) <= {(0.3, 256), (0.6, 256), (0.85, 256), (0.85, 2), (0.85, 4)}
+    # On a machine that does other things a part may have been disturbed twice: it is named then.
+    assert len(trials) + len(found["missing"]) == 5
     for c in found["comparisons"]:
         assert c["measured"]["tokens_per_s"] > 0 < c["simulated"]["tokens_per_s"]
+        assert [line["figure"] for line in c["lines"]] == [
+            "tokens_per_s",
+            "mean_batch",
+            "itl_s",
+            "ttft_s",
+        ]
     assert found["fit"]["num_steps"] > 100
 
 

@@ -66,18 +66,28 @@ def test_a_table_has_every_field(endpoint: Endpoint) -> None:
     ],
 )
 def test_what_is_tested_elsewhere_is(name: str, row: Elsewhere) -> None:
-    """There is such a test, and it, or what it is run with, says the field's name."""
+    """There is such a test, and it, or the table that it goes through, says the field's name."""
     source = (ROOT / row.file).read_text()
-    found = [
-        node
-        for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == row.test
-    ]
+    tree = ast.parse(source)
+    found = [n for n in ast.walk(tree) if isinstance(n, FUNCTIONS) and n.name == row.test]
     assert len(found) == 1, f"{row.file} has no {row.test}"
     (test,) = found
-    first = min([test.lineno, *(decorator.lineno for decorator in test.decorator_list)])
-    text = "\n".join(source.splitlines()[first - 1 : test.end_lineno])
+    parts: list[ast.AST] = [test, *test.decorator_list]
+    used = {n.id for part in parts for n in ast.walk(part) if isinstance(n, ast.Name)}
+    parts += [
+        n for n in tree.body if isinstance(n, ast.Assign | ast.AnnAssign) and used & targets(n)
+    ]
+    text = "\n".join(ast.get_source_segment(source, part) or "" for part in parts)
     assert name.rpartition(".")[2] in text
+
+
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def targets(node: ast.Assign | ast.AnnAssign) -> set[str]:
+    """The names that an assignment sets."""
+    assigned = node.targets if isinstance(node, ast.Assign) else [node.target]
+    return {n.id for target in assigned for n in ast.walk(target) if isinstance(n, ast.Name)}
 
 
 def refused() -> Iterator[Any]:

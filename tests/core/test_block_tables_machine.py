@@ -49,6 +49,9 @@ def chain_up_to(chain: PrefixChain, num_blocks: int) -> PrefixChain:
 class TablesMachine(RuleBasedStateMachine):
     """`known` remembers the tokens of each sequence, `memory` what was written where."""
 
+    num_steps = 0
+    """In all runs."""
+
     @initialize(
         num_blocks=st.integers(1, 40),
         block_size=st.integers(1, 5),
@@ -241,6 +244,10 @@ class TablesMachine(RuleBasedStateMachine):
         assert (self.tables.num_cached, self.tables.num_referenced) == (0, num_referenced)
 
     @invariant()
+    def count_the_step(self) -> None:
+        TablesMachine.num_steps += 1
+
+    @invariant()
     def every_sequence_finds_its_tokens(self) -> None:
         size = self.tables.block_size
         for seq_id, known in self.known.items():
@@ -262,17 +269,19 @@ class TablesMachine(RuleBasedStateMachine):
         assert tables.num_saved_by_sharing == num_entries - len(held)
 
 
-def run_machine(max_examples: int) -> None:
-    run_state_machine_as_test(
-        TablesMachine,
-        settings=settings(max_examples=max_examples, stateful_step_count=40, deadline=None),
-    )
+def run_machine(num_steps: int) -> None:
+    TablesMachine.num_steps = 0
+    while TablesMachine.num_steps < num_steps:
+        run_state_machine_as_test(
+            TablesMachine,
+            settings=settings(max_examples=num_steps // 36, stateful_step_count=40, deadline=None),
+        )
 
 
 def test_any_order_of_operations() -> None:
-    run_machine(250)
+    run_machine(10_000)
 
 
 @pytest.mark.long
 def test_any_order_of_operations_long() -> None:
-    run_machine(2_500)
+    run_machine(100_000)

@@ -5,6 +5,7 @@ import random
 import pytest
 
 from octavo.config import SchedulingPolicy
+from octavo.core.costs import RestoreCosts
 from octavo.core.request import Request
 from octavo.core.sequence import SequenceStatus
 from support.scheduling import Rig, make_request
@@ -78,6 +79,33 @@ def test_r15_priorities_preempt_within_a_step() -> None:
 @pytest.mark.long
 def test_r15_priorities_preempt_within_a_step_long() -> None:
     random_arrivals(10_000)
+
+
+def test_who_was_let_in_is_not_preempted_in_the_same_step() -> None:
+    """Its pages are on their way. Whoever is of a better class is looked at before, also if its turn had not come."""
+    rig = Rig(
+        num_blocks=10, block_size=4, max_num_seqs=4, policy=SchedulingPolicy.PRIORITY,
+        num_swap_slots=20, costs=RestoreCosts(token=1e6, page_out=0.1, page_in=0.1),
+        prefix_caching=False,
+    )  # fmt: skip
+    low = make_request("low", [5] * 16, priority=2, max_tokens=12, ignore_eos=True)
+    rig.scheduler.add(low)
+    rig.step()
+    high = make_request("high", [6] * 30, priority=0, max_tokens=4, ignore_eos=True)
+    rig.scheduler.add(high)
+    while low.num_preemptions == 0:
+        rig.step()
+    small = make_request("small", [7] * 8, priority=0, max_tokens=2, ignore_eos=True)
+    rig.scheduler.add(small)
+    rig.step()
+    middle = make_request("middle", [8] * 24, priority=1, max_tokens=2, ignore_eos=True)
+    rig.scheduler.add(middle)
+    rig.run()
+    assert rig.scheduler.usage().num_blocks_swapped_in > 0
+    assert low.num_preemptions == 1
+    assert rig.log.ended == ["high", "small", "middle", "low"]
+    for request in (low, high, small, middle):
+        rig.check_answer(request)
 
 
 def test_r15_a_better_class_ends_first_and_equal_ones_in_order() -> None:

@@ -6,8 +6,10 @@ got alone in an unbounded pool.
 
 import random
 from array import array
+from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from dataclasses import asdict
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import settings
@@ -15,6 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
+    invariant,
     precondition,
     rule,
     run_state_machine_as_test,
@@ -41,6 +44,13 @@ COSTS = (
 """Not measured; tail or all computed again; mostly swapped; some of each."""
 GUESSY = SpeculationConfig(num_speculative_tokens=20, prompt_lookup_min=1)
 """Many and long guesses."""
+
+OPERATIONS = (
+    "num_block_copies", "num_prefix_hits", "num_blocks_evicted", "num_dropped_tails", "num_swaps", "computed again",
+    "num_blocks_swapped_in", "num_blocks_stored", "num_blocks_loaded", "num_blocks_failed", "forked", "aborted",
+    "pinned", "expired",
+)  # fmt: skip
+"""All that has to come about in a long run."""
 
 Params = dict[str, Any]
 
@@ -70,8 +80,15 @@ def sampling(draw: st.DrawFn) -> Params:
 class SchedulerMachine(RuleBasedStateMachine):
     """`rig` checks blocks, tables and queues after every step and abort, and its runner checks every plan."""
 
+    seen: ClassVar[Counter[str]] = Counter()
+    """What has come about, in all runs."""
+
+    @invariant()
+    def count_the_step(self) -> None:
+        self.seen["steps"] += 1
+
     @initialize(
-        num_slots=st.integers(8, 64),
+        num_slots=st.one_of(st.integers(8, 64), st.integers(48, 80)),
         block_size=st.integers(1, 5),
         max_num_batched_tokens=st.integers(1, 24),
         max_num_seqs=st.integers(1, 8),
@@ -187,33 +204,39 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.submit_request(prompt, 1, 0, before.cache_salt, params)
 
     @precondition(lambda self: self.requests)
-    @rule(data=st.data(), name=st.sampled_from("pqr"), ttl=st.sampled_from([None, 2, 5]))
+    @rule(data=st.data(), name=st.sampled_from("pqr"), ttl=st.sampled_from([2, 5, None]))
     def pin(self, data: st.DataObject, name: str, ttl: int | None) -> None:
         """As much as is cached of an earlier prompt and its answer, under a name."""
-        before = data.draw(st.sampled_from(self.requests))
-        known = before.sequences[0].token_ids
-        chain = self.rig.tables.chain(before.cache_salt)
         size = self.rig.tables.block_size
-        found = len(self.rig.tables.match(chain, known, len(known)).blocks) * size
+        cached = [request for request in self.requests if self.num_cached(request) >= size]
+        before = data.draw(st.sampled_from(cached or self.requests))
+        known, found = before.sequences[0].token_ids, self.num_cached(before)
         prefixes = self.rig.scheduler.named_prefixes
         until = None if ttl is None else self.rig.scheduler._num_steps + ttl
         key = PrefixKey(name, before.cache_salt)
         try:
             prefixes.check(found)
             prefixes.pin(key, array("i", known[:found]), until)
+            self.seen["pinned"] += 1
         except UserError:
             assert found < size or prefixes.num_blocks + found // size > prefixes.most_blocks
         self.rig.check()
         assert prefixes.num_blocks <= prefixes.most_blocks
+
+    def num_cached(self, request: Request) -> int:
+        """Tokens of a request and its first answer, in full blocks."""
+        tables, known = self.rig.tables, request.sequences[0].token_ids
+        match = tables.match(tables.chain(request.cache_salt), known, len(known))
+        return len(match.blocks) * tables.block_size
 
     @rule(name=st.sampled_from("pqr"), salt=st.sampled_from(["", "a"]))
     def unpin(self, name: str, salt: str) -> None:
         self.rig.scheduler.named_prefixes.unpin(PrefixKey(name, salt))
         self.rig.check()
 
-    @rule()
     def expire(self) -> None:
-        self.rig.scheduler.named_prefixes.expire(self.rig.scheduler._num_steps)
+        prefixes = self.rig.scheduler.named_prefixes
+        self.seen["expired"] += prefixes.expire(self.rig.scheduler._num_steps)
         self.rig.check()
 
     @precondition(lambda self: self.stored is not None)
@@ -233,6 +256,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     def steps(self, count: int) -> None:
         for _ in range(count):
             self.rig.step()
+            self.expire()
 
     def abort_one(self, data: st.DataObject) -> None:
         request_id = data.draw(st.sampled_from(self.requests)).request_id
@@ -276,6 +300,12 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     def finish(self) -> None:
         self.rig.run(max_steps=20_000)
+        usage = self.rig.scheduler.usage()
+        self.seen.update({name: n for name, n in asdict(usage).items() if name in OPERATIONS})
+        known = usage.num_dropped_tails + usage.num_swaps
+        self.seen["computed again"] += usage.num_preemptions - known
+        self.seen["aborted"] += len(self.aborted) + len(self.aborted_sequences)
+        self.seen["forked"] += sum(len(request.sequences) > 1 for request in self.requests)
         assert sorted(self.rig.log.ended) == sorted(request.request_id for request in self.requests)
         for request in self.requests:
             if request.request_id in self.aborted:
@@ -320,17 +350,20 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert self.rig.log[request.request_id].prompt_logprobs == expected
 
 
-def run_machine(max_examples: int) -> None:
-    run_state_machine_as_test(
-        SchedulerMachine,
-        settings=settings(max_examples=max_examples, stateful_step_count=40, deadline=None),
-    )
+def run_machine(num_steps: int) -> None:
+    SchedulerMachine.seen.clear()
+    while SchedulerMachine.seen["steps"] < num_steps:
+        run_state_machine_as_test(
+            SchedulerMachine,
+            settings=settings(max_examples=num_steps // 36, stateful_step_count=40, deadline=None),
+        )
 
 
 def test_any_order_of_requests_steps_and_aborts() -> None:
-    run_machine(250)
+    run_machine(10_000)
 
 
 @pytest.mark.long
 def test_any_order_of_requests_steps_and_aborts_long() -> None:
-    run_machine(2_500)
+    run_machine(100_000)
+    assert [name for name in OPERATIONS if SchedulerMachine.seen[name] == 0] == []

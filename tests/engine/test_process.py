@@ -162,6 +162,16 @@ async def test_close_ends_a_process_that_is_still_loading() -> None:
     await client.close()
 
 
+async def test_a_process_that_may_not_be_bound_serves_all_the_same(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    absent = 8191  # no machine has so many CPUs; a container that forbids it is told likewise
+    async with connected(dataclasses.replace(engine_config(), cpus=(absent,))) as client:
+        await client.wait_ready()
+        assert await generated(client, "a", [1])
+    assert f"could not be bound to CPUs ({absent},)" in capfd.readouterr().err
+
+
 async def test_an_idle_engine_uses_no_time() -> None:
     async with connected() as client:
         await client.wait_ready()

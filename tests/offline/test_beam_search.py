@@ -1,5 +1,7 @@
 """`LLM.beam_search` finds the beams that transformers finds, in float32, token by token."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,9 +13,10 @@ from octavo.errors import ContextLengthError
 from octavo.models.model import load_model
 from octavo.offline.beams import BeamBatch
 from octavo.offline.prompts import ParsedPrompt
+from support.bf16_folder import bf16_folder
 from support.engines import engine_over
 from support.offline import assert_idle, make_llm
-from support.tiny_models import VOCAB_SIZE, oracle_beams, prompt, tiny_folder
+from support.tiny_models import oracle_beams, prompt, tiny_folder
 
 PROMPT_LENGTHS = (1, 15, 16, 40)
 LOGPROB_TOLERANCE = 1e-3
@@ -44,14 +47,40 @@ def test_beams_equal_transformers(
     )
     # Many end tokens, so that beams end early, at different lengths.
     ends = frozenset(range(3, 9))
-    prompts = [prompt(length) for length in PROMPT_LENGTHS]
+    check_beams(tiny_folder(name), [prompt(length) for length in PROMPT_LENGTHS], params, ends)
+
+
+GOLDEN = Path(__file__).parents[1] / "data/golden/smollm2-135m-instruct-q4_1.json"
+END_OF_TURN, FULL_STOP = 2, 30
+
+
+@pytest.mark.model
+@pytest.mark.long
+@pytest.mark.parametrize(("width", "early_stopping"), [(2, False), (4, True), (16, False)])
+def test_beams_of_smollm2_equal_transformers(
+    smollm2_path: Path, width: int, early_stopping: bool
+) -> None:
+    """With weights of bfloat16, which both compute with in float32. Sentences end answers."""
+    cases = json.loads(GOLDEN.read_text())["cases"][:4]
+    params = BeamSearchParams(beam_width=width, max_tokens=16, early_stopping=early_stopping)
+    ends = frozenset((END_OF_TURN, FULL_STOP))
+    prompts = [case["prompt_token_ids"] for case in cases]
+    check_beams(bf16_folder(smollm2_path), prompts, params, ends)
+
+
+def check_beams(
+    folder: Path, prompts: list[list[int]], params: BeamSearchParams, ends: frozenset[int]
+) -> None:
+    """All beams after all prompts are those of transformers, and then nothing is held."""
+    length_penalty = params.length_penalty
     searches = [BeamSearch(params, ends, params.max_tokens) for _ in prompts]
-    engine = engine_over(load_model(tiny_folder(name)), num_blocks=400)
-    BeamBatch(engine, VOCAB_SIZE).run(
+    model = load_model(folder)
+    engine = engine_over(model, num_blocks=400)
+    BeamBatch(engine, model.spec.vocab_size).run(
         [ParsedPrompt(None, token_id_array(ids)) for ids in prompts], searches
     )
     for ids, search in zip(prompts, searches, strict=True):
-        expected = oracle_beams(name, ids, params, sorted(ends))
+        expected = oracle_beams(folder, ids, params, sorted(ends))
         assert [list(ended.beam.token_ids) for ended in search.ended] == [b for b, _ in expected]
         for ended, (tokens, score) in zip(search.ended, expected, strict=True):
             assert ended.score == ended.beam.logprob / len(tokens) ** length_penalty

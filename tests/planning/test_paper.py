@@ -11,6 +11,7 @@ from octavo.planning.beams import BeamModel, share_saved
 from octavo.planning.capacity import MadeUpLoad
 from octavo.planning.figures import figures_of
 from octavo.planning.paper import SYSTEMS, Assumptions, PaperRow
+from octavo.planning.paper_notes import Note
 from octavo.planning.paper_runs import BLOCK_SIZES, WIDTHS, Runs, samples_saved, saturated
 from octavo.planning.paper_tables import (
     BATCH,
@@ -109,6 +110,7 @@ def test_every_row_has_a_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert {row.figure for row in rows} == {"2", "12", "13a", "13b", "14", "15", "16", "17", "19"}
     assert all(r.simulated == 2.0 for r in rows if r.figure in ("12", "14", "16", "17"))
     assert {r.difference for r in rows if r.figure == "17"} == {0.0}
+    assert {r.note for r in rows} == {None, *Note}
     found = variations(runs)
     assert found["overhead 25 ms"].rates == {Policy.ORACLE: 2.0, Policy.MAX: 2.0}
     assert not found["overhead 25 ms"].saved and len(found["another seed"].saved) == 12
@@ -120,6 +122,8 @@ def test_every_row_has_a_run(capsys: pytest.CaptureFixture[str]) -> None:
         "sigma 1.3 and 1.1",
         "beam switch",
         "Not reproduced",
+        "a  The paper's steps were slower",
+        "overhead 25 ms",
     ):
         assert text in shown
 

@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from octavo.config import BLOCK_SIZES
+from octavo.config import BLOCK_SIZES, SchedulerConfig
 from octavo.errors import CapacityError
 from octavo.planning.figures import figures_of, weighted_spread
 from octavo.planning.requests import NextTurn, SimRequest
 from octavo.planning.setups import Policy
+from octavo.planning.swapping import PageTraffic, SwapDisk
 from octavo.planning.work import StepWork
 from octavo.planning.workloads import Lengths, Population, make_requests, population
 from support.planning import COSTS, MODEL, SETUP
@@ -123,6 +124,41 @@ def test_answers_to_one_prompt_share_the_prompt_alone() -> None:
     assert figures_of([recorder]).memory_saved == pytest.approx(shared, rel=0.05)
 
 
+@pytest.mark.parametrize("num_pages", [0, 1, 1000])
+def test_r09_a_group_larger_than_the_pool_ends_whatever_the_swap_space(num_pages: int) -> None:
+    """Four times the pool, with others behind it; a page costs less to move than to compute."""
+    page_bytes = SETUP.page_bytes
+    disk = SwapDisk(num_pages * page_bytes, 2e9) if num_pages else None
+    requests = [
+        request("big", 0.0, 100, 400, n=16),
+        *(request(f"{i}", 1.0, 40, 20) for i in range(6)),
+    ]
+    recorder = replace(SETUP, swap=disk).run(requests)
+    figures = figures_of([recorder])
+    assert (figures.num_ended, figures.num_output_tokens) == (7, 16 * 400 + 6 * 20)
+    assert figures.num_preemptions > 0
+    assert (figures.num_swaps > 0) == (num_pages == 1000)
+    if num_pages == 1000:
+        assert figures.duration_s < figures_of([SETUP.run(requests)]).duration_s
+
+
+def test_preempted_sequences_take_the_way_that_the_disk_makes_the_cheapest() -> None:
+    requests = [request("big", 0.0, 100, 400, n=16)]
+    swaps = {}
+    for bytes_per_s in (1e5, 1e10):
+        setup = replace(SETUP, swap=SwapDisk(1 << 30, bytes_per_s))
+        swaps[bytes_per_s] = setup.run(requests).counts.num_swaps
+    assert swaps[1e5] == 0 < swaps[1e10]
+
+
+def test_a_step_waits_for_the_pages_that_it_reads_and_for_those_before_them() -> None:
+    traffic = PageTraffic(2.0)
+    assert traffic.end_of_step(10.0, 13.0, 3, 0) == 13.0  # written until 16
+    assert traffic.end_of_step(13.0, 14.0, 0, 0) == 14.0
+    assert traffic.end_of_step(14.0, 15.0, 0, 1) == 18.0
+    assert traffic.end_of_step(20.0, 29.0, 1, 2) == 29.0
+
+
 def test_the_same_seed_gives_the_same_run() -> None:
     def figures(seed: int) -> object:
         requests = make_requests(population("sharegpt"), 3.0, 40, max_model_len=512, seed=seed)
@@ -130,6 +166,18 @@ def test_the_same_seed_gives_the_same_run() -> None:
 
     assert figures(1) == figures(1)
     assert figures(1) != figures(2)
+
+
+def test_a_target_of_latency_keeps_steps_short() -> None:
+    """Prompts of 400 tokens come while others decode, whose pauses are longer than the target without one."""
+    requests = make_requests(Population(Lengths(400), Lengths(60)), 2.0, 60, max_model_len=512)
+    p99 = {}
+    for target_ms in (None, 60.0):
+        limits = SchedulerConfig(512, 16, target_itl_ms=target_ms)
+        figures = figures_of([replace(SETUP, limits=limits, num_slots=8192).run(requests)])
+        assert figures.num_ended == 60 and figures.itl_s is not None
+        p99[target_ms] = figures.itl_s.p99
+    assert p99[60.0] <= 0.060 < p99[None] / 2
 
 
 def test_a_percentile_is_the_least_value_that_reaches_it() -> None:

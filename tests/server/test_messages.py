@@ -235,7 +235,7 @@ def test_unknown_fields_are_named(http: httpx.Client) -> None:
 
 def test_fields_of_blocks_and_tools_that_nobody_knows_are_named(http: httpx.Client) -> None:
     block = {"type": "text", "text": SAY.format("a"), "citations": None, "mood": 1}
-    tool = {"name": "f", "input_schema": {}, "cache_control": None, "colour": 2}
+    tool: dict[str, Any] = {"name": "f", "input_schema": {}, "cache_control": None, "colour": 2}
     asked = body(messages=[{"role": "user", "content": [block]}], tools=[tool])
     asked["tool_choice"] = {"type": "none"}
     named = "messages[0].content[0].mood, tools[0].colour"

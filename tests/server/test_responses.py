@@ -6,7 +6,6 @@ import httpx
 import pytest
 from openai.types.responses import Response, ResponseItemList, ResponseStreamEvent
 
-from octavo.server.http_errors import HttpError
 from octavo.server.openai.responses.store import ResponseStore, StoredResponse
 from support.named_events import read_named_events
 from support.typed import strictly
@@ -158,23 +157,26 @@ def test_what_is_not_to_be_stored_is_not(http: httpx.Client) -> None:
     assert http.get(f"{URL}/{made.id}").status_code == 404
 
 
-def test_the_store_is_bounded() -> None:
+async def test_the_store_is_bounded() -> None:
     def stored(num_bytes: int) -> StoredResponse:
-        return StoredResponse(b"{}", (), (), num_bytes)
+        return StoredResponse(bytes(num_bytes), b"", b"")
 
     store = ResponseStore(max_responses=3, max_bytes=100)
     for i in range(5):
-        store.put("t", f"r{i}", stored(10))
+        await store.put("t", f"r{i}", stored(10))
     assert len(store) == 3
-    store.put("t", "large", stored(85))
+    await store.put("t", "large", stored(85))
     assert len(store) == 2  # r4 and the large one
-    store.put("t", "larger", stored(101))
+    await store.put("t", "larger", stored(101))
     assert len(store) == 0
-    store.put("t", "r", stored(60))
-    store.put("t", "r", stored(60))  # again: takes the place of the first
+    await store.put("t", "r", stored(60))
+    await store.put("t", "r", stored(60))  # again: takes the place of the first
     assert len(store) == 1
-    with pytest.raises(HttpError, match="not found"):
-        store.get("u", "r")
+    assert await store.get("t", "r") == stored(60)
+    assert await store.get("u", "r") is None
+    assert not await store.delete("u", "r")
+    assert await store.delete("t", "r")
+    assert not await store.delete("t", "r")
 
 
 @pytest.mark.parametrize(

@@ -138,6 +138,8 @@ def test_nothing_else_opens(client: httpx.Client, headers: dict[str, str]) -> No
 def test_each_api_says_it_in_its_shape(client: httpx.Client) -> None:
     assert set(client.post("/generate").json()) == {"error", "error_type"}
     assert set(client.post("/v2/models/tiny/infer").json()) == {"error"}
+    for path in ("/v1/messages", "/llm/v1/messages/count_tokens"):
+        assert client.post(path).json()["error"]["type"] == "authentication_error"
 
 
 def test_a_request_without_a_key_is_not_read(guarded: RunningServer) -> None:

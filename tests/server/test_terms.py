@@ -1,6 +1,8 @@
 """For whom a request is served, and until when."""
 
+import contextlib
 import time
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
@@ -36,73 +38,82 @@ def terms(
     return terms_of(request, config or ServerConfig(), policy, 100.0, TermsFields(**body))
 
 
+ASKED_S, HEADERS_S = 30, 40
+"""Seconds that bodies and headers allow."""
+
+
 def asked(body: dict[str, Any], **fields: Any) -> dict[str, Any]:
-    return body | {"priority": 3, "cache_salt": "salt", "timeout_s": 30, **fields}
+    return body | {"priority": 3, "cache_salt": "salt", "timeout_s": ASKED_S, **fields}
 
 
 USER = [{"role": "user", "content": "say"}]
 MESSAGE = {"model": "tiny", "max_tokens": 2, "messages": USER}
+TGI = {"inputs": "say", "parameters": {"max_new_tokens": 2}}
 TRITON = {"text_input": "say", "priority": 2, "timeout": 30_000_000}
 INPUT = {"name": "text_input", "datatype": "BYTES", "shape": [1], "data": ["say"]}
 INFER = {"inputs": [INPUT], "parameters": {"priority": 2, "timeout": "30000000"}}
 
 
-@pytest.mark.parametrize(
-    ("url", "body", "priority", "salt", "user"),
-    [
-        ("/v1/completions", asked({"prompt": "say"}, user="me"), 3, "salt", "me"),
-        ("/v1/completions", asked({"prompt": "say"}, user="me", use_beam_search=True, n=2), 3, "salt", "me"),
-        ("/v1/chat/completions", asked({"messages": USER}, user="me"), 3, "salt", "me"),
-        ("/v1/responses", asked({"input": "say"}, user="me"), 3, "salt", "me"),
-        ("/v1/embeddings", asked({"input": "say"}, user="me"), 3, "salt", "me"),
-        ("/v1/messages", asked(MESSAGE, user="me"), 3, "salt", "me"),
-        ("/v1/messages", asked(MESSAGE, metadata={"user_id": "you"}), 3, "salt", "you"),
-        ("/v1/prefixes/a", asked({"prompt": "say" * 9}, user="me"), 3, "salt", "me"),
-        ("/v1/prefixes/a", asked({"messages": USER}, user="me"), 3, "salt", "me"),
-        ("/generate", {"inputs": "say"}, 0, "", ""),
-        ("/generate_stream", {"inputs": "say"}, 0, "", ""),
-        ("/v2/models/tiny/generate", TRITON, engine_priority(2), "", ""),
-        ("/v2/models/tiny/generate_stream", TRITON, engine_priority(2), "", ""),
-        ("/v2/models/tiny/infer", INFER, engine_priority(2), "", ""),
-    ],
-)  # fmt: skip
-async def test_every_route_hands_its_terms_to_the_engine(
-    monkeypatch: pytest.MonkeyPatch,
-    url: str,
-    body: dict[str, Any],
-    priority: int,
-    salt: str,
-    user: str,
-) -> None:
+ASKS: list[tuple[str, dict[str, Any], int, str, str]] = [
+    ("/v1/completions", asked({"prompt": "say"}, user="me"), 3, "salt", "me"),
+    ("/v1/completions", asked({"prompt": "say"}, user="me", use_beam_search=True, n=2), 3, "salt", "me"),
+    ("/v1/chat/completions", asked({"messages": USER, "max_tokens": 2}, user="me"), 3, "salt", "me"),
+    ("/v1/responses", asked({"input": "say", "max_output_tokens": 2}, user="me"), 3, "salt", "me"),
+    ("/v1/embeddings", asked({"input": "say"}, user="me"), 3, "salt", "me"),
+    ("/v1/messages", asked(MESSAGE, user="me"), 3, "salt", "me"),
+    ("/v1/messages", asked(MESSAGE, metadata={"user_id": "you"}), 3, "salt", "you"),
+    ("/v1/prefixes/a", asked({"prompt": "say" * 9}, user="me"), 3, "salt", "me"),
+    ("/v1/prefixes/b", asked({"messages": USER, "add_generation_prompt": True}, user="me"), 3, "salt", "me"),
+    ("/generate", TGI, 0, "", ""),
+    ("/generate_stream", TGI, 0, "", ""),
+    ("/v2/models/tiny/generate", TRITON, engine_priority(2), "", ""),
+    ("/v2/models/tiny/generate_stream", TRITON, engine_priority(2), "", ""),
+    ("/v2/models/tiny/infer", INFER, engine_priority(2), "", ""),
+]  # fmt: skip
+"""URL and body; then the priority, the salt and the user that the engine is to be told."""
+
+
+@contextlib.asynccontextmanager
+async def listening() -> AsyncIterator[tuple[httpx.AsyncClient, list[dict[str, Any]]]]:
+    """A client of an application, and what its engine is told besides prompts."""
     told: list[dict[str, Any]] = []
     config = ServerConfig(
         served_model_names=("tiny",), salt_cache_by_api_key=True, fair_share_by=FairShareBy.USER
     )
-    headers = {"authorization": "Bearer key", "x-request-timeout": "40"}
-    async with connected(engine_config(policy="priority")) as client:
+    async with connected(
+        engine_config(policy="priority"), module="octavo.engine.process"
+    ) as client:
         generate = client.generate
 
-        def listening(*arguments: Any, **terms: Any) -> Any:
+        def listen(*arguments: Any, **terms: Any) -> Any:
             told.append(terms)
             return generate(*arguments, **terms)
 
-        monkeypatch.setattr(client, "generate", listening)
+        client.generate = listen  # type: ignore[method-assign]
         assets = load_text_assets(engine_config().model, None)
         app = build_app(client, assets, config, policy=SchedulingPolicy.PRIORITY)
         await app.state.serving.load()
         transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(transport=transport, base_url="http://here") as http:
+            yield http, told
+        app.state.serving.close()
+
+
+async def test_every_route_hands_its_terms_to_the_engine() -> None:
+    headers = {"authorization": "Bearer key", "x-request-timeout": str(HEADERS_S)}
+    key = key_hash(Request({"type": "http", "headers": [(b"authorization", b"Bearer key")]}))
+    async with listening() as (http, told):
+        for url, body, priority, salt, user in ASKS:
+            told.clear()
             method = "PUT" if "prefixes" in url else "POST"
             response = await http.request(method, url, json=body, headers=headers)
-            assert response.status_code == 200, response.text
-        app.state.serving.close()
-    key = key_hash(Request({"type": "http", "headers": [(b"authorization", b"Bearer key")]}))
-    for terms in told:
-        assert terms["priority"] == priority
-        assert terms["cache_salt"] == f"{key} {salt}"
-        assert terms["tenant"] == f"{key} {user}"
-        assert 0 < terms["timeout_s"] <= (30 if priority else 40)
-    assert told and (priority == 0 or told[0]["timeout_s"] > 20)
+            assert response.status_code == 200, (url, response.text)
+            assert told, url
+            for terms in told:
+                assert terms["priority"] == priority, url
+                assert terms["cache_salt"] == f"{key} {salt}", url
+                assert terms["tenant"] == f"{key} {user}", url
+                assert 0 < terms["timeout_s"] <= (ASKED_S if priority else HEADERS_S), url
 
 
 def test_a_priority_needs_the_policy() -> None:

@@ -56,7 +56,7 @@ SPECULATION, PREFIX_CACHE, GOES_ON = "speculation", "prefix cache", "previous_re
 OPTIONS: Mapping[str, Option] = {
     "n": _text_only({"n": 2}),
     "best_of": _text_only({"best_of": 3}),
-    "stop": Option({"stop": ["e", "Zx"]}, {MESSAGES: {"stop_sequences": ["e", "Zx"]}}),
+    "stop": Option({"stop": ["e", "Zx"]}, {MESSAGES: {"stop_sequences": [*"abcdefghijklmnopqrstuvwxyz"]}}),
     "greedy": Option({"temperature": 0}, {MESSAGES: {"temperature": 1.0, "top_k": 1}}),
     "penalties": Option({"repetition_penalty": 1.2, "presence_penalty": 0.5}, {MESSAGES: None}),
     "logprobs": Option(

@@ -186,10 +186,10 @@ def oracle_logits(name: str, num_tokens: int) -> NDArray[np.float32]:
 
 
 def oracle_beams(
-    name: str, token_ids: list[int], params: BeamSearchParams, end_token_ids: list[int]
+    folder: Path, token_ids: list[int], params: BeamSearchParams, end_token_ids: list[int]
 ) -> list[tuple[list[int], float]]:
     """transformers' beams after a prompt, best first: (generated tokens, score)."""
-    model = _oracle(tiny_folder(name))
+    model = _oracle(folder)
     with _quiet():
         import torch
 

@@ -55,6 +55,16 @@ def real(tiny_model: Path) -> Iterator[RunningServer]:
         yield server
 
 
+@pytest.fixture(scope="session")
+def roomy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A real server with room for tools that are explained: a token is a character here."""
+    folder = tmp_path_factory.mktemp("roomy") / MODEL_NAME
+    write_long_text_model(folder, 2048)
+    with running_server(tiny_config(folder, num_blocks=1024)) as server:
+        yield server
+        server.wait_idle()
+
+
 @pytest.fixture
 def scripted_http(scripted: RunningServer) -> Iterator[httpx.Client]:
     """A client of the scripted server, which must be idle afterwards."""

@@ -39,13 +39,12 @@ def test_r37_why_an_answer_ends(
     assert answer.stop_reason == ("cd" if "stop" in fields and reason == "stop" else None)
 
 
-@pytest.mark.parametrize("say", [complete, chat])
-def test_r37_the_end_of_the_context(
-    scripted_http: httpx.Client, say: Callable[..., Answer]
-) -> None:
-    answer = say(scripted_http, script("\x05abc"), max_tokens=None)
+def test_r37_the_end_of_the_context(scripted_http: httpx.Client) -> None:
+    answer = chat(scripted_http, script("\x05abc"))
     assert answer.finish_reason == "length"
     assert answer.body["usage"]["total_tokens"] == LIMIT
+    answer = complete(scripted_http, prompt_of(LIMIT - 5), max_tokens=None)
+    assert (answer.finish_reason, answer.num_tokens) == ("length", 5)
 
 
 def prompt_of(length: int) -> list[int]:

@@ -1,6 +1,7 @@
 """Faults of page managers and schedulers that users of other engines met (known failures R01, R07, R09, R11, R13)."""
 
 import random
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -11,7 +12,9 @@ import httpx
 import pytest
 
 from octavo.config import EngineConfig
+from octavo.models.model import load_model
 from support.answers import COMPLETIONS
+from support.backends import make_runner
 from support.server_process import running_server, tiny_config, write_long_text_model
 
 B = 16
@@ -110,8 +113,21 @@ def test_r07_repeated_and_interleaved_requests(
         server.wait_idle()
 
 
-def test_r09_a_group_larger_than_the_pool_ends_and_others_go_on(folder: Path) -> None:
+def page_bytes(folder: Path) -> int:
+    """Of the pool of such a server."""
+    runner = make_runner("reference", load_model(folder), num_blocks=1)
+    size = runner.page_bytes
+    runner.close()
+    return size
+
+
+@pytest.mark.parametrize("num_swap_pages", [0, 1, 200])
+def test_r09_a_group_larger_than_the_pool_ends_and_others_go_on(
+    folder: Path, num_swap_pages: int
+) -> None:
     config = tiny_config(folder, num_blocks=16, max_num_seqs=8)  # one sequence of the context
+    swap_space = num_swap_pages * page_bytes(folder)
+    config = replace(config, cache=replace(config.cache, swap_space=swap_space))
     with (
         running_server(config) as server,
         httpx.Client(base_url=server.url, timeout=120) as http,
@@ -124,7 +140,9 @@ def test_r09_a_group_larger_than_the_pool_ends_and_others_go_on(folder: Path) ->
         assert all(len(ids_of(answer.result())) == 5 for answer in small)
         choices = big.result()["choices"]
         assert [len(choice["token_ids"]) for choice in choices] == [120] * 8
-        assert server.metrics()["octavo_num_preemptions_total"] > 0
+        values = server.metrics()
+        assert values["octavo_num_preemptions_total"] > 0
+        assert values["octavo_kv_swap_blocks"] == num_swap_pages
         server.wait_idle()
 
 
@@ -134,9 +152,9 @@ def mixed_load(folder: Path, seconds: int) -> None:
     with running_server(config) as server:
 
         def client(number: int) -> int:
-            draw, count = random.Random(number), 0
+            draw, count, end = random.Random(number), 0, time.monotonic() + seconds
             with httpx.Client(base_url=server.url, timeout=60) as http:
-                while count < 12 * seconds:
+                while count < 20 or time.monotonic() < end:
                     count += 1
                     prompt = [
                         *tokens(draw.randrange(1, 70), 0),
@@ -174,7 +192,7 @@ def test_r11_the_books_add_up_under_a_mixed_load(folder: Path) -> None:
 
 @pytest.mark.long
 def test_r11_the_books_add_up_under_a_mixed_load_long(folder: Path) -> None:
-    mixed_load(folder, 60)
+    mixed_load(folder, 120)
 
 
 def small_pool(folder: Path) -> EngineConfig:

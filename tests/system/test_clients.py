@@ -15,12 +15,7 @@ from langchain_openai import ChatOpenAI, OpenAI, OpenAIEmbeddings
 from pydantic import SecretStr
 
 from support.command import environment
-from support.server_process import (
-    RunningServer,
-    running_server,
-    tiny_config,
-    write_long_text_model,
-)
+from support.server_process import RunningServer
 
 MODEL = "tiny"
 PRINTABLE = list(range(4, 98))
@@ -109,16 +104,6 @@ WEATHER: dict[str, Any] = {
     "additionalProperties": False,
 }
 QUESTION: Any = {"role": "user", "content": "weather?"}
-
-
-@pytest.fixture(scope="module")
-def roomy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    """A real server with room for tools that are explained: a token is a character here."""
-    folder = tmp_path_factory.mktemp("roomy") / MODEL
-    write_long_text_model(folder, 2048)
-    with running_server(tiny_config(folder, num_blocks=1024)) as server:
-        yield server
-        server.wait_idle()
 
 
 def test_an_openai_tool_round_trip(roomy: RunningServer) -> None:

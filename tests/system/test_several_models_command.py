@@ -20,6 +20,8 @@ MIB = 1 << 20
 PROMPT = "The capital of France is"
 FRONT_END = 160 * MIB
 """Most that the front end and its two tokenizers take, with what the engines need beside their ledgers."""
+ENGINE = 100 * MIB
+"""Most that an engine process takes beside its ledger."""
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +53,24 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int
         assert process.wait(timeout=30) == 0
 
 
+def sizes_of(name: str, printed: str) -> list[float]:
+    """Bytes of a model's weights, scratch and pages, as its ledger says."""
+    unit_bytes = {"MiB": MIB, "GiB": 1024 * MIB}
+    ledger = printed.partition(f"{name}: ")[2]
+    sizes = re.findall(r"(?:weights|scratch|at most) ([\d.]+) (MiB|GiB)", ledger)[:3]
+    assert len(sizes) == 3
+    return [float(number) * unit_bytes[unit] for number, unit in sizes]
+
+
+def engines_of(pid: int) -> list[int]:
+    """The engine processes, the oldest first."""
+
+    def started_at(engine: int) -> int:
+        return int(Path(f"/proc/{engine}/stat").read_text().rpartition(")")[2].split()[19])
+
+    return sorted(descendants(pid), key=started_at)
+
+
 def answer(url: str, model: str) -> str:
     body = {"model": model, "prompt": PROMPT, "max_tokens": 8, "temperature": 0}
     response = httpx.post(f"{url}/v1/completions", json=body, timeout=60)
@@ -77,13 +97,31 @@ def test_they_take_what_was_printed(started: tuple[str, int, str]) -> None:
     url, pid, printed = started
     answer(url, "exact")
     in_use = sum(process_use(i).pss_bytes for i in (pid, *descendants(pid)))
-    mib = {"MiB": MIB, "GiB": 1024 * MIB}
-    sizes = re.findall(r"(?:weights|scratch|at most) ([\d.]+) (MiB|GiB)", printed)
-    assert len(sizes) == 6  # of two models
-    promised = sum(float(number) * mib[unit] for number, unit in sizes)
-    assert in_use < promised + FRONT_END
+    promised = {name: sum(sizes_of(name, printed)) for name in ("chat", "exact")}
+    assert in_use < sum(promised.values()) + FRONT_END
+    for name, engine in zip(promised, engines_of(pid), strict=True):
+        assert process_use(engine).pss_bytes < promised[name] + ENGINE, name
     assert "chat: auto weights" in printed and "exact: float32 weights" in printed
     assert re.search(r"chat: .* 1 thread, CPUs \d|shared with others", printed)
+
+
+def test_unloading_one_returns_what_it_took_and_nothing_of_the_other(
+    started: tuple[str, int, str],
+) -> None:
+    url, pid, printed = started
+    texts = {name: answer(url, name) for name in ("chat", "exact")}
+    kept, leaving = engines_of(pid)
+    weights, _, _ = sizes_of("exact", printed)
+    before = sum(process_use(i).pss_bytes for i in (pid, kept, leaving))
+    held = process_use(kept).pss_bytes
+    httpx.post(f"{url}/v1/models/unload", json={"model": "exact"}, timeout=60).raise_for_status()
+    assert engines_of(pid) == [kept]
+    after = sum(process_use(i).pss_bytes for i in (pid, kept))
+    assert before - after > weights, f"{before / MIB:.0f} MiB before, {after / MIB:.0f} after"
+    assert abs(process_use(kept).pss_bytes - held) < ENGINE  # what both had shared is now its own
+    assert answer(url, "chat") == texts["chat"]
+    httpx.post(f"{url}/v1/models/load", json={"model": "exact"}, timeout=60).raise_for_status()
+    assert answer(url, "exact") == texts["exact"]
 
 
 def test_what_does_not_fit_is_refused_before_anything_starts(tmp_path: Path) -> None:

@@ -33,7 +33,6 @@ SAYS = {
     ("no system", "system"): "System role not supported",
     ("no system", "two systems"): "System role not supported",
     ("alternates", "two systems"): "Roles must alternate user/assistant/user/assistant/...",
-    ("alternates", "system last"): "Roles must alternate user/assistant/user/assistant/...",
     ("alternates", "foo"): "Roles must alternate user/assistant/user/assistant/...",
     ("drops", "foo"): "leaves out messages[0] (role 'foo')",
 }

@@ -31,10 +31,7 @@ def fetch_from_hub(
     """
     # Half a second of imports that a local model never needs.
     import huggingface_hub
-    from huggingface_hub.errors import (  # type: ignore[attr-defined]  # HTTPError is its client's
-        HFValidationError,
-        HTTPError,
-    )
+    from huggingface_hub.errors import HFValidationError
 
     try:
         if gguf is not None:
@@ -51,8 +48,8 @@ def fetch_from_hub(
         if not any(folder.glob("*.safetensors")):
             _no_weights(repo_id, revision, download=download)
         return folder
-    except (HFValidationError, HTTPError, OSError, RuntimeError) as error:
-        # HTTPError: what the client's transport raises too. RuntimeError: the client closes and offline mode says so with a subclass of it.
+    except (HFValidationError, _http_error(), OSError, RuntimeError) as error:
+        # RuntimeError: the client closes and offline mode says so with a subclass of it.
         raise DownloadError(
             f"could not fetch {repo_id} from the hub: {_first_line(error)}. Check the name, the network and, "
             "for a gated model, HF_TOKEN; or give the path of a local copy"
@@ -62,16 +59,13 @@ def fetch_from_hub(
 def fetch_config_from_hub(repo_id: str, *, revision: str | None = None) -> Path:
     """The folder with a repository's config.json, and nothing else that was not there. Raises DownloadError."""
     import huggingface_hub
-    from huggingface_hub.errors import (  # type: ignore[attr-defined]  # as above
-        HFValidationError,
-        HTTPError,
-    )
+    from huggingface_hub.errors import HFValidationError
 
     try:
         return Path(
             huggingface_hub.hf_hub_download(repo_id, "config.json", revision=revision)
         ).parent
-    except (HFValidationError, HTTPError, OSError, RuntimeError) as error:
+    except (HFValidationError, _http_error(), OSError, RuntimeError) as error:
         raise DownloadError(
             f"could not fetch the config.json of {repo_id} from the hub: {_first_line(error)}. A repository of "
             "GGUF files has none: fetch the file (octavo pull), or give the model's sizes by flags"
@@ -100,21 +94,25 @@ def _reachable_gguf_names(
     repo_id: str, revision: str | None, *, download: bool
 ) -> tuple[list[str], bool]:
     """The names, and whether the hub answered. Without a network what was fetched before serves."""
-    from huggingface_hub.errors import (  # type: ignore[attr-defined]  # as above
-        HfHubHTTPError,
-        HTTPError,
-        LocalEntryNotFoundError,
-    )
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
     try:
         return _gguf_names(repo_id, revision, download=download), download
-    except HTTPError as error:
+    except _http_error() as error:
         if isinstance(error, HfHubHTTPError):  # an answer, if not a good one
             raise
         try:
             return _gguf_names(repo_id, revision, download=False), False
         except LocalEntryNotFoundError:
             raise error from None
+
+
+def _http_error() -> type[Exception]:
+    """What the hub's client raises, and what carries its requests."""
+    from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]  # of the latter
+
+    error: type[Exception] = HTTPError
+    return error
 
 
 def _gguf_names(repo_id: str, revision: str | None, *, download: bool) -> list[str]:

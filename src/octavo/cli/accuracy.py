@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from octavo.cli.benchmarks.tables import percent, print_grid
+from octavo.cli.benchmarks.tables import percent
 from octavo.cli.flags import FLAGS, Settings, takes_flags
 from octavo.cli.numbers import parse_count
 from octavo.cli.pull import MODEL_HELP, with_fetched_model
@@ -24,9 +24,11 @@ if TYPE_CHECKING:
 
 WEIGHT_FLAGS = ("--dtype", "--quantization")
 """Each choice of these is a way to hold weights."""
-ALIASES = ("float",)
+ALIASES = ("float", "fp8_e4m3")
 """Choices that mean the same as another."""
-CACHES = tuple(dtype for dtype in KV_CACHE_DTYPES if dtype != "auto")
+CACHES = tuple(dtype for dtype in KV_CACHE_DTYPES if dtype not in ("auto", *ALIASES))
+
+COLUMNS = ("weights", "cache", "mean KL (nat)", "max KL", "top-1", "perplexity", "bound")
 
 
 @takes_flags("--tokenizer", "--revision", "--threads", "--block-size")
@@ -62,7 +64,8 @@ def accuracy(
     """Measure how far each mode is from float32 with a float32 cache, and hold it to its bound.
 
     Text and golden continuations are given token by token; at each the distributions over the whole
-    vocabulary are compared. The exit status is 1 if a mode misses its bound.
+    vocabulary are compared. Prints a table of markdown for each text. The exit status is 1 if a mode
+    misses its bound.
     """
     # numpy and tokenizers take longer to import than the whole of `--help`.
     from octavo.evaluation.accuracy_bounds import Mode, with_baselines
@@ -209,21 +212,25 @@ def _lines(found: "Mapping[str, Mapping[Mode, Divergence]]") -> list[dict[str, A
 
 
 def _print(lines: Sequence[dict[str, Any]]) -> None:
-    columns = (
-        "weights", "cache", "mean KL (nat)", "max KL", "top-1 agreement", "perplexity", "change", "bound", "",
-    )  # fmt: skip
+    """A table of markdown for each text, padded so that it can be read as it stands."""
     for text in dict.fromkeys(line["text"] for line in lines):
         own = [line for line in lines if line["text"] == text]
-        print_grid(
-            f"{text}: {own[0]['num_positions']:,} positions, against float32 with a float32 cache",
-            columns,
-            [
-                (
-                    line["weights"], line["kv_cache_dtype"], f"{line['mean_kl']:.5f}",
-                    line["max_kl"], percent(line["top1_agreement"]), f"{line['perplexity']:.3f}",
-                    f"{line['perplexity_change']:+.2%}", line["bound"],
-                    "" if line["within_bound"] else "MISSED",
-                )
-                for line in own
-            ],
-        )  # fmt: skip
+        print(  # noqa: T201  # a command's result
+            f"{text}: {own[0]['num_positions']:,} positions; perplexity of float32: "
+            f"{own[0]['float32_perplexity']:.3f}\n"
+        )
+        rows = [list(COLUMNS), ["---"] * len(COLUMNS), *map(_cells, own)]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        for row in rows:
+            padded = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+            print(f"| {' | '.join(padded)} |")  # noqa: T201
+        print()  # noqa: T201
+
+
+def _cells(line: dict[str, Any]) -> list[str]:
+    bound = "-" if line["bound"] is None else f"{line['bound']:.3g}"
+    return [
+        line["weights"], line["kv_cache_dtype"], f"{line['mean_kl']:.5f}", f"{line['max_kl']:.3g}",
+        percent(line["top1_agreement"]), f"{line['perplexity_change']:+.2%}",
+        bound if line["within_bound"] else f"{bound}, MISSED",
+    ]  # fmt: skip

@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from octavo.cli.numbers import parse_count, parse_gib, parse_length
+from octavo.cli.signature import set_parameters
 from octavo.cli.vllm_arguments import texts
 from octavo.config import (
     BLOCK_SIZES,
@@ -349,10 +350,7 @@ def takes_flags(*wanted: Group | str) -> Callable[[Callable[..., None]], Callabl
             command(**arguments, settings=Settings(values))
 
         own = [p for p in inspect.signature(command).parameters.values() if p.name != "settings"]
-        signature = inspect.Signature([*own, *map(_parameter, flags)])
-        # typer reads a command's options from these two.
-        run.__signature__ = signature  # type: ignore[attr-defined]
-        run.__annotations__ = {p.name: p.annotation for p in signature.parameters.values()}
+        set_parameters(run, [*own, *map(_parameter, flags)])
         return run
 
     return decorate

@@ -6,6 +6,8 @@ from dataclasses import fields
 from functools import wraps
 from typing import Any
 
+from octavo.cli.signature import set_parameters
+
 
 def takes_options(**groups: type) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the fields of dataclasses as options; it receives a value of each under the keyword's name.
@@ -24,10 +26,7 @@ def takes_options(**groups: type) -> Callable[[Callable[..., None]], Callable[..
         parameters: list[inspect.Parameter] = []
         for own in inspect.signature(command).parameters.values():
             parameters += _options(groups[own.name]) if own.name in groups else [own]
-        signature = inspect.Signature(parameters)
-        # typer reads a command's options from these two.
-        run.__signature__ = signature  # type: ignore[attr-defined]
-        run.__annotations__ = {p.name: p.annotation for p in parameters}
+        set_parameters(run, parameters)
         return run
 
     return decorate

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from octavo.cli.flags import FLAGS, Group, Reads
+from octavo.cli.signature import set_parameters
 from octavo.errors import ConfigError
 
 _SAMPLING_FLAGS = [flag for flag in FLAGS if flag.group is Group.SAMPLING]
@@ -26,8 +27,7 @@ def refuses_sampling_flags(command: Callable[..., None]) -> Callable[..., None]:
                 )
         command(**arguments)
 
-    signature = inspect.signature(command)
-    own = signature.parameters.values()
+    own = inspect.signature(command).parameters.values()
     hidden = [
         inspect.Parameter(
             flag.variable,
@@ -40,6 +40,5 @@ def refuses_sampling_flags(command: Callable[..., None]) -> Callable[..., None]:
         )
         for flag in _SAMPLING_FLAGS
     ]
-    run.__signature__ = inspect.Signature([*own, *hidden])  # type: ignore[attr-defined]
-    run.__annotations__ = {p.name: p.annotation for p in [*own, *hidden]}
+    set_parameters(run, [*own, *hidden])
     return run

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
+from octavo.cli.signature import set_parameters
 from octavo.errors import ConfigError
 
 logger = logging.getLogger(__name__)
@@ -140,10 +141,8 @@ def accepts_vllm_flags(command: Callable[..., None]) -> Callable[..., None]:
                 _check(flag, value)
         command(**arguments)
 
-    signature = inspect.signature(command)
-    parameters = [*signature.parameters.values(), *map(_parameter, FOREIGN_FLAGS)]
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {p.name: p.annotation for p in parameters}
+    own = inspect.signature(command).parameters.values()
+    set_parameters(run, [*own, *map(_parameter, FOREIGN_FLAGS)])
     return run
 
 

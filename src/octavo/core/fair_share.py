@@ -73,6 +73,8 @@ class FairShare:
 
     def call(self, better_than: int | None = None) -> Request | None:
         """Take out the request whose turn it is; None if there is none of a class better than that priority."""
+        if not self._requests:
+            return None
         waiting = [tenant for tenant in self._tenants.values() if tenant.waiting]
         if better_than is not None:
             waiting = [t for t in waiting if t.waiting[0].rank.priority < better_than]

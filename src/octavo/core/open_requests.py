@@ -56,10 +56,17 @@ class OpenRequests:
         self.waiting.add(request.sequences[0])
         return True
 
-    def call_better(self) -> None:
-        """Call those who need not wait for any of the others."""
-        while self.waiting and self.call(better_than=self.waiting[0].rank.priority):
+    def next_waiting(self, place: int) -> Sequence | None:
+        """Who waits behind the first `place`; None: nobody.
+
+        Those of a better class whose turn has not come are called before: who is let in gives way to none that comes
+        later in the same step. Where nobody is left, the next is called.
+        """
+        while place < len(self.waiting) and self.call(self.waiting[place].rank.priority):
             pass
+        if place == len(self.waiting) and not self.call():
+            return None
+        return self.waiting[place]
 
     def run(self, sequence: Sequence) -> None:
         """From now on each step computes some of it."""

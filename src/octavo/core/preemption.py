@@ -99,6 +99,7 @@ class Preemptor:
 
     def _preempt(self, preemption: Preemption) -> None:
         for victim in preemption.victims:
+            assert not victim.is_arriving, f"sequence {victim.seq_id} waits for its pages"
             self._prefixes.leave(victim)
             self._open.running.remove(victim)
             victim.num_lost = victim.num_computed

@@ -300,10 +300,8 @@ class Scheduler:
         Only those are passed over who wait for what another is computing. Takes and returns what all running
         sequences need.
         """
-        self._open.call_better()
         running, place = self._running, 0
-        while place < len(self._waiting) or self._open.call():
-            candidate = self._waiting[place]
+        while (candidate := self._open.next_waiting(place)) is not None:
             if tokens_left_for(candidate, running, demand, limits) <= 0:
                 break
             request = self._requests[candidate.request_id]

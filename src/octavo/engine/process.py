@@ -217,12 +217,12 @@ def main(wrap_runner: Callable[[Runner], Runner] | None = None) -> int:
     if start.die_with_parent:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     _end_if_orphaned(start.parent_pid)
-    if start.config.cpus is not None:
-        os.sched_setaffinity(0, start.config.cpus)  # before there are threads: they inherit it
     logging.basicConfig(
         level=start.log_level,
         format=f"%(asctime)s %(levelname)s {start.label.replace('%', '%%')} %(name)s: %(message)s",
     )
+    if start.config.cpus is not None:
+        _keep_to(start.config.cpus)
     return run_engine_process(
         start.config,
         Endpoint(Path(start.directory)),
@@ -230,6 +230,14 @@ def main(wrap_runner: Callable[[Runner], Runner] | None = None) -> int:
         num_clients=start.num_clients,
         parent_pid=start.parent_pid,
     )
+
+
+def _keep_to(cpus: tuple[int, ...]) -> None:
+    """Bind this process before it has threads: they inherit it. A container may forbid it."""
+    try:
+        os.sched_setaffinity(0, cpus)
+    except OSError as error:
+        logger.warning("could not be bound to CPUs %s and may meet other engines: %s", cpus, error)
 
 
 def _end_if_orphaned(parent_pid: int | None) -> None:

@@ -10,6 +10,7 @@ from functools import partial
 from threading import BoundedSemaphore
 
 from octavo.core.costs import RestoreCosts
+from octavo.core.runner_around import RunnerAround
 from octavo.core.step import (
     BlockId,
     GrowingPool,
@@ -29,7 +30,7 @@ MOST_PENDING_BYTES = 64 * 1024 * 1024
 """Pages that have left the pool and are not in a file yet. More has to wait, or is not stored."""
 
 
-class TieredRunner:
+class TieredRunner(RunnerAround):
     """Implements `Runner`. One thread writes and reads, in the order of the plans, so a page is never read before it is written.
 
     What leaves the pool is copied before the step and written during it and later ones; what comes back is read during the
@@ -46,7 +47,7 @@ class TieredRunner:
         store: PrefixStore | None = None,
     ) -> None:
         """`memory` is the pool that `runner` computes in. The files are closed with this runner."""
-        self._runner = runner
+        super().__init__(runner)
         self._memory = memory
         self._costs = costs
         self._swap = swap
@@ -55,20 +56,10 @@ class TieredRunner:
         self._writes: deque[Future[None]] = deque()
         self._io = ThreadPoolExecutor(1, thread_name_prefix="octavo-tiers")
 
-    @property
-    def num_blocks(self) -> int:
-        """N: blocks in the pool."""
-        return self._runner.num_blocks
-
-    @property
-    def block_size(self) -> int:
-        """B: tokens in a block."""
-        return self._runner.block_size
-
     def run(self, plan: StepPlan) -> StepResult:
         """Send pages away, do the step, and have the others back when it is done."""
         if not (plan.swap_outs or plan.saves or plan.swap_ins or plan.loads or self._writes):
-            return self._runner.run(plan)
+            return super().run(plan)
         self._look_at_writes()
         for swap in plan.swap_outs:
             self._pending.acquire()
@@ -82,7 +73,7 @@ class TieredRunner:
             for swap in plan.swap_ins
         }
         arrivals |= {load.block: self._io.submit(self._load, load) for load in plan.loads}
-        result = self._runner.run(plan) if plan.seqs else StepResult([])
+        result = super().run(plan) if plan.seqs else StepResult([])
         failed = frozenset(block for block, came in arrivals.items() if not came.result())
         return replace(result, failed_blocks=failed) if failed else result
 
@@ -101,7 +92,7 @@ class TieredRunner:
     def close(self) -> None:
         """Let go, then give back the runner's threads and memory. Safe to call twice."""
         self.let_go()
-        self._runner.close()
+        super().close()
 
     def _look_at_writes(self) -> None:
         while self._writes and self._writes[0].done():

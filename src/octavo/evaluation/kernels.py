@@ -38,16 +38,18 @@ _SCALE = np.float16(2.5e-4)
 
 @dataclass(frozen=True, slots=True)
 class KernelFormat:
-    """A form in which weights are held, by the type of the file and the dtype of the engine."""
+    """A form in which weights are held, by the type of the file and what the engine makes of it."""
 
     name: str
     quant: QuantType
     dtype: str
+    quantization: str | None = None
 
 
 FORMATS: tuple[KernelFormat, ...] = (
     KernelFormat("float32", QuantType.F32, "float32"),
     KernelFormat("bfloat16", QuantType.BF16, "auto"),
+    KernelFormat("int8", QuantType.BF16, "auto", "int8"),
     *(KernelFormat(quant.name, quant, "auto") for quant in SCALE_PLACES),
 )
 
@@ -99,7 +101,8 @@ def measure_kernels(
     for fmt in formats:
         made_up = replace(model, spec=_cold_spec(model.spec, fmt))
         made_up = replace(made_up, weights=random_weights(made_up.spec, fmt.quant))
-        of_format = replace(config, model=replace(config.model, dtype=fmt.dtype))
+        held = replace(config.model, dtype=fmt.dtype, quantization=fmt.quantization)
+        of_format = replace(config, model=held)
         most = max(row_counts)
         with opened_runner(of_format, made_up, most, max_tokens=most) as (runner, resolved):
             costs = CostModel(
@@ -140,7 +143,9 @@ def _cold_spec(spec: DecoderSpec, fmt: KernelFormat) -> DecoderSpec:
         for name, shape in expected_shapes(one).items()
         if name.startswith("layers.")
     }
-    enough = -(-COLD_BYTES // max(1, weight_bytes(ModelWeights(rows), fmt.dtype)))
+    enough = -(
+        -COLD_BYTES // max(1, weight_bytes(ModelWeights(rows), fmt.quantization or fmt.dtype))
+    )
     return replace(spec, layers=spec.layers[:enough])
 
 
@@ -162,7 +167,7 @@ def _rates(
             us=seconds / times * 1e6,
             bytes_per_s=cost.num_bytes / seconds,
             operations_per_s=cost.operations / seconds,
-            kind=weight_kind(fmt.quant, fmt.dtype),
+            kind=weight_kind(costs.weights[names[0]], costs.dtype),
             cost=cost,
             seconds=seconds,
         )

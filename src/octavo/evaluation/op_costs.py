@@ -77,7 +77,7 @@ class CostModel:
         chosen = {name: self.weights[name] for name in self.matrices(op)}
         by_kind: Counter[Kind] = Counter()
         for weight in chosen.values():
-            kind = weight_kind(weight.quant, self.dtype)
+            kind = weight_kind(weight, self.dtype)
             by_kind[kind] += 2 * num_rows * weight.shape[0] * weight.shape[1]
         return OpCost(weight_bytes(ModelWeights(chosen), self.dtype), by_kind)
 

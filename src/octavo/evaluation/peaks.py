@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 from octavo.checkpoints.quants import QuantType
+from octavo.models.footprint import StoredWeight, int4_type
 
 Kind: TypeAlias = Literal["float32", "bfloat16", "int8"]
 """The numbers that a multiplication takes."""
@@ -47,11 +48,13 @@ def calibrate(num_threads: int, read_bandwidth: float | None) -> Peaks:
     return Peaks(read_bandwidth, MappingProxyType(rates))
 
 
-def weight_kind(quant: QuantType, dtype: str) -> Kind:
-    """What a matrix of this type in the file is multiplied as, with this dtype of the engine."""
-    if dtype == "float32":
-        return "float32"
-    return "bfloat16" if dtype == "bfloat16" or quant in _PLAIN else "int8"
+def weight_kind(weight: StoredWeight, dtype: str) -> Kind:
+    """What a matrix is multiplied as, for dtype auto, float32, bfloat16, int8 or int4."""
+    for kind in KINDS:
+        if dtype == kind:
+            return kind
+    quant = int4_type(weight) if dtype == "int4" else weight.quant
+    return "bfloat16" if quant in _PLAIN else "int8"
 
 
 def cache_kind(kv_cache_dtype: str) -> Kind:

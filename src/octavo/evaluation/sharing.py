@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from octavo.core.beam_search import BeamSearch, BeamSearchParams
+from octavo.core.runner_around import RunnerAround
 from octavo.core.sampling_params import SamplingParams
 from octavo.core.step import Runner, SeqStep, StepPlan, StepResult
 from octavo.engine.build import BuiltEngine
@@ -18,22 +19,12 @@ from octavo.offline.prompts import ParsedPrompt
 PROMPT_SEED = 7
 
 
-class PageCounter:
+class PageCounter(RunnerAround):
     """A runner that looks at each plan before another computes it: what its tables hold, and what its tokens say."""
 
     def __init__(self, runner: Runner) -> None:
-        self._runner = runner
+        super().__init__(runner)
         self.reset()
-
-    @property
-    def num_blocks(self) -> int:
-        """N: blocks in the pool."""
-        return self._runner.num_blocks
-
-    @property
-    def block_size(self) -> int:
-        """B: tokens in a block."""
-        return self._runner.block_size
 
     def reset(self) -> None:
         """Count from here on."""
@@ -61,11 +52,7 @@ class PageCounter:
         self.most_saved = max(self.most_saved, unshared - pages)
         self.most_predicted = max(self.most_predicted, predicted)
         self.num_steps_off += unshared - pages != predicted
-        return self._runner.run(plan)
-
-    def close(self) -> None:
-        """Give back what the runner holds."""
-        self._runner.close()
+        return super().run(plan)
 
     def _predicted_savings(self, steps: Sequence[SeqStep]) -> int:
         size = self.block_size

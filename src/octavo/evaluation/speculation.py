@@ -1,17 +1,17 @@
 """What guessing tokens ahead is worth: the same prompts, one at a time and greedy, with it and without in turns."""
 
-import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from octavo.core.sampling_params import SamplingParams
 from octavo.engine.loop import Engine
 from octavo.engine.messages import Submit
 from octavo.engine.named_errors import error_named
 from octavo.engine.prompts import token_id_array
-from octavo.errors import ConfigError
+from octavo.evaluation.json_lines import read_json_lines
 from octavo.evaluation.percentiles import median
 from octavo.progress import Progress, silent
 
@@ -50,22 +50,11 @@ class Gain:
 
 def read_prompts(path: Path) -> list[Prompt]:
     """JSON lines {"id", "kind", "text"}. Raises ConfigError naming the line."""
-    prompts: list[Prompt] = []
-    try:
-        lines = path.read_text().splitlines()
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror or error}") from error
-    for number, line in enumerate(filter(str.strip, lines), 1):
-        try:
-            entry = json.loads(line)
-            prompts.append(Prompt(str(entry["id"]), str(entry["kind"]), str(entry["text"])))
-        except (ValueError, KeyError, TypeError) as error:
-            raise ConfigError(
-                f"{path}:{number}: not a prompt: {type(error).__name__} {error}"
-            ) from error
-    if not prompts:
-        raise ConfigError(f"{path}: no prompts")
-    return prompts
+
+    def prompt(entry: dict[str, Any]) -> Prompt:
+        return Prompt(str(entry["id"]), str(entry["kind"]), str(entry["text"]))
+
+    return read_json_lines(path, "prompt", prompt)
 
 
 def measure_speculation(

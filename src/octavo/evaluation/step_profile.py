@@ -10,6 +10,7 @@ from itertools import count
 from types import TracebackType
 
 from octavo.config import EngineConfig
+from octavo.core.runner_around import RunnerAround
 from octavo.core.sampling_params import SamplingParams
 from octavo.core.step import Runner, StepPlan, StepResult
 from octavo.engine.build import build_engine
@@ -30,31 +31,17 @@ SHORT_PROMPTS = (8, 128)
 """Tokens of the prompts that are computed then."""
 
 
-class PlanKeeper:
+class PlanKeeper(RunnerAround):
     """A runner that remembers the last plan that it was given."""
 
     def __init__(self, runner: Runner) -> None:
-        self._runner = runner
+        super().__init__(runner)
         self.plan: StepPlan | None = None
-
-    @property
-    def num_blocks(self) -> int:
-        """N: blocks in the pool."""
-        return self._runner.num_blocks
-
-    @property
-    def block_size(self) -> int:
-        """B: tokens in a block."""
-        return self._runner.block_size
 
     def run(self, plan: StepPlan) -> StepResult:
         """As the runner inside."""
         self.plan = plan
-        return self._runner.run(plan)
-
-    def close(self) -> None:
-        """As the runner inside."""
-        self._runner.close()
+        return super().run(plan)
 
 
 class WatchedEngine:

@@ -1,10 +1,10 @@
 """Throughput of a workload: all requests submitted at once, greedy, end tokens ignored."""
 
-import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from octavo.core.sampling_params import SamplingParams
 from octavo.engine.loop import Engine
@@ -12,6 +12,7 @@ from octavo.engine.messages import EngineStats, Ready, Submit
 from octavo.engine.named_errors import error_named
 from octavo.engine.prompts import token_id_array
 from octavo.errors import ConfigError
+from octavo.evaluation.json_lines import read_json_lines
 from octavo.progress import Progress, silent
 
 WARM_UP_REQUESTS = 4
@@ -58,25 +59,12 @@ class Throughput:
 
 def read_workload(path: Path) -> list[WorkItem]:
     """JSON lines {"id", "prompt_token_ids", "max_tokens"}. Raises ConfigError naming the line."""
-    items: list[WorkItem] = []
-    try:
-        lines = path.read_text().splitlines()
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror or error}") from error
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            entry = json.loads(line)
-            token_ids = tuple(map(int, entry["prompt_token_ids"]))
-            items.append(WorkItem(str(entry["id"]), token_ids, int(entry["max_tokens"])))
-        except (ValueError, KeyError, TypeError) as error:
-            raise ConfigError(
-                f"{path}:{number}: not a request of a workload: {type(error).__name__} {error}"
-            ) from error
-    if not items:
-        raise ConfigError(f"{path}: no requests")
-    return items
+
+    def item(entry: dict[str, Any]) -> WorkItem:
+        token_ids = tuple(map(int, entry["prompt_token_ids"]))
+        return WorkItem(str(entry["id"]), token_ids, int(entry["max_tokens"]))
+
+    return read_json_lines(path, "request", item)
 
 
 def run_workload(

@@ -8,11 +8,11 @@ from typing import Any
 from octavo.core.sampling_params import SamplingParams
 from octavo.engine.loop import Engine
 from octavo.engine.messages import StepOutputs, Submit
-from octavo.errors import EngineDeadError
 from octavo.offline.collect import RequestCollector
 from octavo.offline.interrupts import DeferredInterrupt
 from octavo.offline.progress import BatchProgress, make_progress
 from octavo.offline.prompts import ParsedPrompt, naming_prompt
+from octavo.offline.step import take_step
 from octavo.outputs import RequestOutput
 from octavo.text.tokenizer import Tokenizer
 
@@ -52,7 +52,7 @@ class Batch:
                 for index, request in enumerate(requests):
                     self._submit(request, index if len(requests) > 1 else None)
                 while self._engine.has_work:
-                    self._take(self._step(), progress)
+                    self._take(take_step(self._engine), progress)
                     interrupt.check()
             finally:
                 self._engine.abort_all()  # nothing is open unless the way out is an error
@@ -74,14 +74,6 @@ class Batch:
                     request.prompt.cache_salt,
                 )
             )
-
-    def _step(self) -> StepOutputs:
-        try:
-            return self._engine.step()
-        except Exception as error:
-            raise EngineDeadError(
-                f"the engine has failed: {type(error).__name__}: {error}"
-            ) from error
 
     def _take(self, outputs: StepOutputs, progress: BatchProgress) -> None:
         stopped: list[str] = []

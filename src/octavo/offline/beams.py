@@ -9,9 +9,9 @@ from octavo.engine.beams import next_tokens, round_params
 from octavo.engine.loop import Engine
 from octavo.engine.messages import StepOutputs, Submit
 from octavo.engine.named_errors import error_named
-from octavo.errors import EngineDeadError
 from octavo.offline.interrupts import DeferredInterrupt
 from octavo.offline.prompts import ParsedPrompt, naming_prompt
+from octavo.offline.step import take_step
 from octavo.outputs import BeamSearchOutput, BeamSearchSequence
 from octavo.text.tokenizer import Tokenizer
 
@@ -45,7 +45,7 @@ class BeamBatch:
                     with naming_prompt(number if len(prompts) > 1 else None):
                         self._begin_round(_Running(number, prompt, search))
                 while self._engine.has_work:
-                    self._take(self._step())
+                    self._take(take_step(self._engine))
                     interrupt.check()
             finally:
                 self._engine.abort_all()  # nothing is open unless the way out is an error
@@ -71,14 +71,6 @@ class BeamBatch:
             self._requests[request_id] = running
         running.num_open = len(running.answers)
         running.num_rounds += 1
-
-    def _step(self) -> StepOutputs:
-        try:
-            return self._engine.step()
-        except Exception as error:
-            raise EngineDeadError(
-                f"the engine has failed: {type(error).__name__}: {error}"
-            ) from error
 
     def _take(self, outputs: StepOutputs) -> None:
         for output in outputs.sequences:

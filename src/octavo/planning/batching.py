@@ -33,11 +33,15 @@ class Counts(NamedTuple):
     """Totals since the start."""
 
     num_preemptions: int = 0
-    """Sequences that had to give up their memory."""
+    """Sequences that had to give up their memory, all of it or a part."""
+    num_dropped_tails: int = 0
+    """Of these: those that gave up only their last pages."""
     num_prompt_tokens: int = 0
     """Tokens of prompts that were looked up in a cache of prefixes."""
     num_cached_tokens: int = 0
     """Those that were found there."""
+    num_swaps: int = 0
+    """Preempted sequences whose memory was written to the swap space."""
 
 
 class CellState(Enum):
@@ -82,6 +86,10 @@ class Outcome:
     """Who got a token."""
     ended: Sequence[str]
     """Requests that are done."""
+    num_swapped_out: int = 0
+    """Pages that left for the swap space with it."""
+    num_swapped_in: int = 0
+    """Pages that it brought back."""
 
 
 class SteadySteps(Protocol):
@@ -140,6 +148,10 @@ class Batcher(Protocol):
 
     def step(self) -> Outcome:
         """Decide the next step and take it. There must be an open request."""
+        ...
+
+    def took(self, seconds: float, /) -> None:
+        """How long the last step took, for those who go by it."""
         ...
 
     def steady(self) -> SteadySteps | None:

@@ -1,18 +1,20 @@
-"""The highest rate of requests at which a machine keeps to something, found by halving."""
+"""The highest rate of requests at which a machine keeps to a goal, found by halving."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 from octavo.planning.figures import Figures, figures_of
 from octavo.planning.requests import SimRequest
 from octavo.planning.setups import MachineSetup
+from octavo.planning.targets import Goal
 from octavo.planning.traces import in_rhythm
 from octavo.planning.workloads import Population, requests_for
 
 LOWEST_RATE = 1 / 64
 PRECISION = 0.03
 """Rates are found to this share."""
+LOOKS = 16
+"""At a run while its requests come: one that has missed its goal is not run to the end."""
 
 
 class Load(Protocol):
@@ -57,6 +59,22 @@ def run_at(setup: MachineSetup, load: Load, rate: float) -> Figures:
     return figures_of([setup.run(load.at(rate))])
 
 
+def run_if_met(setup: MachineSetup, load: Load, rate: float, goal: Goal) -> Figures | None:
+    """Likewise, if it meets the goal; given up as soon as it cannot any more."""
+    requests, machine = load.at(rate), setup.machine()
+    for request in requests:
+        machine.offer(request)
+    num_requests = sum(request.num_turns for request in requests)
+    until = shortest = max(request.arrival_s for request in requests) / LOOKS or 1.0
+    while machine.num_open:
+        machine.advance(until)
+        if goal.is_lost(machine.recorder, machine.clock, num_requests):
+            return None
+        until += max(shortest, until / LOOKS)
+    figures = figures_of([machine.run()])
+    return figures if goal.is_met(figures) else None
+
+
 @dataclass(frozen=True, slots=True)
 class Capacity:
     """The highest rate that was found, and the run at it; None if even the lowest rate is too much."""
@@ -65,15 +83,15 @@ class Capacity:
     figures: Figures | None
 
 
-def find_capacity(setup: MachineSetup, load: Load, is_met: Callable[[Figures], bool]) -> Capacity:
-    """The highest rate, to PRECISION, at which a run satisfies `is_met`.
+def find_capacity(setup: MachineSetup, load: Load, goal: Goal) -> Capacity:
+    """The highest rate, to PRECISION, at which a run meets the goal.
 
     Where that asks nothing that a queue would break, it is the rate from which on no more requests get done.
     """
     found: Capacity | None = None
     low = high = 1.0
     met: list[tuple[Capacity, float]] = []
-    while is_met(figures := run_at(setup, load, high)):
+    while (figures := run_if_met(setup, load, high, goal)) is not None:
         # Over four times the rate: a few requests that come at random are no measure of less.
         if len(met) >= 2 and figures.requests_per_s < met[-2][1] * (1 + PRECISION):
             return met[-2][0]
@@ -83,15 +101,15 @@ def find_capacity(setup: MachineSetup, load: Load, is_met: Callable[[Figures], b
         low = high / 2
         if low < LOWEST_RATE:
             return Capacity(0.0, None)
-        figures = run_at(setup, load, low)
-        if is_met(figures):
+        figures = run_if_met(setup, load, low, goal)
+        if figures is not None:
             found = Capacity(low, figures)
         else:
             high = low
     while high / low > 1 + PRECISION:
         rate = (low * high) ** 0.5
-        figures = run_at(setup, load, rate)
-        if is_met(figures):
+        figures = run_if_met(setup, load, rate, goal)
+        if figures is not None:
             found, low = Capacity(rate, figures), rate
         else:
             high = rate

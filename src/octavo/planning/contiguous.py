@@ -129,6 +129,9 @@ class ContiguousBatcher:
             run.num_outputs += 1
         return Outcome(work, memory, num_requests, tokens, self._release())
 
+    def took(self, _seconds: float, /) -> None:
+        """Nothing is decided by it."""
+
     def steady(self) -> "ContiguousSteadySteps | None":
         """The coming steps until an answer ends; None if somebody is about to enter or to compute a prompt."""
         running = self._running

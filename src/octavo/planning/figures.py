@@ -58,6 +58,8 @@ class Figures:
     cached_share: float
     """Share of the prompts' tokens that were found in the cache."""
     num_preemptions: int
+    num_swaps: int
+    """Preemptions by which pages were written to the swap space."""
     num_steps: int
     busy_share: float
     """Share of the time in which a step ran."""
@@ -97,6 +99,7 @@ def figures_of(recorders: Sequence[Recorder]) -> Figures:
         memory_saved=_ratio(memory.saved, memory.saved + held),
         cached_share=_ratio(counts.num_cached_tokens, counts.num_prompt_tokens),
         num_preemptions=counts.num_preemptions,
+        num_swaps=counts.num_swaps,
         num_steps=sum(r.num_steps for r in recorders),
         busy_share=_ratio(busy, duration * len(recorders)),
     )

@@ -8,6 +8,7 @@ from octavo.config import SchedulerConfig, SchedulingPolicy
 from octavo.core.block_tables import BlockTables
 from octavo.core.costs import RestoreCosts
 from octavo.core.events import RequestEndEvent, TokenEvent
+from octavo.core.governor import Governor
 from octavo.core.request import Request
 from octavo.core.sampling_params import SamplingParams
 from octavo.core.scheduler import Scheduler
@@ -44,8 +45,13 @@ class PagedBatcher:
         max_model_len: int,
         limits: SchedulerConfig | None = None,
         prefix_caching: bool = False,
+        costs: RestoreCosts | None = None,
+        num_swap_slots: int = 0,
     ) -> None:
+        """`costs` of preemption: None where there is no swap space."""
         limits = limits or SchedulerConfig()
+        target_ms = limits.target_itl_ms
+        self._has_target = target_ms is not None
         self.tables = BlockTables(num_blocks, block_size)
         self.max_model_len = max_model_len
         self._span = span
@@ -57,8 +63,11 @@ class PagedBatcher:
             policy=SchedulingPolicy.FCFS,
             end_token_ids=_NO_END_TOKENS,
             prefix_caching=prefix_caching,
+            governor=None if target_ms is None else Governor(target_ms / 1000),
             # Without a swap space only the number of tokens to compute again decides, whatever one costs.
-            tiers=Tiers(self.tables, RestoreCosts(token=1.0)),
+            tiers=Tiers(
+                self.tables, costs or RestoreCosts(token=1.0), num_swap_slots=num_swap_slots
+            ),
         )
         self._keys: dict[SeqId, SequenceKey] = {}
         self._tokens: dict[SeqId, int] = {}
@@ -120,11 +129,27 @@ class PagedBatcher:
                 del self._keys[seq_id]
                 self._tokens.pop(seq_id, None)
                 self._recorded.pop(seq_id, None)
-        return Outcome(work_of(plan, self._span), memory, num_requests, tokens, ended)
+        return Outcome(
+            work_of(plan, self._span),
+            memory,
+            num_requests,
+            tokens,
+            ended,
+            len(plan.swap_outs),
+            len(plan.swap_ins),
+        )
+
+    def took(self, seconds: float, /) -> None:
+        """How long the last step took: a target of latency goes by it."""
+        if self._has_target and self.last_plan is not None:
+            self._scheduler.learn(self.last_plan, seconds)
 
     def steady(self) -> "PagedSteadySteps | None":
-        """The coming steps, if the next holds no decision. Recorded answers may be alike, which is seen step by step."""
-        if self._recorded:
+        """The coming steps, if the next holds no decision.
+
+        Step by step goes what is learned from each, and recorded answers, which may be alike.
+        """
+        if self._recorded or self._has_target:
             return None
         found = self._scheduler.steady_decode()
         if found is None or found.num_steps < 1:
@@ -182,7 +207,13 @@ def memory_of_pages(usage: KvUsage | EngineStats, block_size: int) -> MemoryUse:
 
 def counts_of_pages(usage: KvUsage | EngineStats) -> Counts:
     """Likewise, of what has come together."""
-    return Counts(usage.num_preemptions, usage.num_prefix_queries, usage.num_prefix_hits)
+    return Counts(
+        usage.num_preemptions,
+        usage.num_dropped_tails,
+        usage.num_prefix_queries,
+        usage.num_prefix_hits,
+        usage.num_swaps,
+    )
 
 
 class PagedSteadySteps:

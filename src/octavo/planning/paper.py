@@ -12,8 +12,10 @@ from octavo.planning.costs import Roofline
 from octavo.planning.devices import GIB, device_named
 from octavo.planning.figures import Figures, figures_of
 from octavo.planning.model_numbers import published
+from octavo.planning.paper_notes import Note
 from octavo.planning.setups import MachineSetup, Policy
 from octavo.planning.swapping import Link, recompute_seconds, swap_seconds
+from octavo.planning.targets import Goal, Target
 from octavo.planning.workloads import (
     Lengths,
     Population,
@@ -73,6 +75,8 @@ class PaperRow:
     published: tuple[float, ...]
     simulated: float
     unit: str = ""
+    note: Note | None = None
+    """Why it differs, where it does."""
 
     @property
     def difference(self) -> float:
@@ -156,18 +160,8 @@ def _sustained(
     assumed: Assumptions, machine: MachineSetup, crowd: Population, seconds: float
 ) -> float:
     load = MadeUpLoad(crowd, seconds, MAX_LEN, assumed.seed)
-    return find_capacity(machine, load, Sustains(assumed.latency_limit_s)).rate
-
-
-@dataclass(frozen=True, slots=True)
-class Sustains:
-    """Whether a run keeps to a mean normalized latency."""
-
-    limit_s: float
-
-    def __call__(self, figures: Figures) -> bool:
-        latency = figures.normalized_latency_s
-        return latency is not None and latency.mean <= self.limit_s
+    goal = Goal((Target("normalized", "mean", assumed.latency_limit_s),))
+    return find_capacity(machine, load, goal).rate
 
 
 def chatbot(assumed: Assumptions) -> Population:

@@ -21,13 +21,14 @@ VARIED_S = 900.0
 SATURATED_S = 900.0
 """Of those with a queue that never empties, at least: filling up at the start is to count for little."""
 SLOW_OVERHEAD_S = 0.025
-"""With this a step with 30 requests takes the 45 ms that the paper's figure 13a implies (Little's law)."""
+"""With this a step with 30 requests takes the 45 ms that the paper's figure 13a implies (Little's law). Runs that show
+what it explains are rows of their own; no other row has it."""
 BATCH_RATE = {"sharegpt": 2.0, "alpaca": 30.0}
 BLOCK_RATE = {"sharegpt": 2.5, "alpaca": 25.0}
 SHARING_RATE = {"sharegpt": 0.25, "alpaca": 2.0}
 """Low enough that nothing is preempted at six answers."""
 
-VARIATIONS: Mapping[str, Mapping[str, float]] = {
+VARIATIONS: Mapping[str, Mapping[str, Any]] = {
     "as assumed": {},
     "sigma 0.9 and 0.7": {"prompt_sigma": 0.9, "output_sigma": 0.7},
     "sigma 1.0 and 0.8": {"prompt_sigma": 1.0, "output_sigma": 0.8},
@@ -75,19 +76,8 @@ class Runs:
 
     def _rates(self) -> Iterator[Job]:
         """Figures 12, 14, 16 and 17."""
-        for prefix_len in PREFIXES:
-            for policy in (Policy.PAGED, Policy.ORACLE):
-                arguments = (self.assumed, policy, prefix_len)
-                yield ("rate", "translation", prefix_len, policy), paper.translating, arguments
-        for chat_prompt in CHAT_PROMPTS:
-            assumed = replace(self.assumed, chat_prompt=chat_prompt)
-            crowd = paper.chatbot(assumed)
-            for policy in (Policy.PAGED, Policy.MAX):
-                yield (
-                    ("rate", "chatbot", chat_prompt, policy),
-                    paper.sustained,
-                    (assumed, policy, crowd),
-                )
+        yield from self._cases("rate", self.assumed)
+        yield from self._cases("slow rate", replace(self.assumed, overhead_s=SLOW_OVERHEAD_S))
         for kind in KINDS:
             assumed = paper.trace_of(self.assumed, kind)
             for policy in (*SYSTEMS, Policy.STATIC):
@@ -98,11 +88,24 @@ class Runs:
             for policy in (Policy.PAGED, Policy.ORACLE):
                 yield ("rate", "alpaca", n, policy), paper.sustained, (assumed, policy, crowd)
 
+    def _cases(self, name: str, assumed: Assumptions) -> Iterator[Job]:
+        """Figures 16 and 17."""
+        for prefix_len in PREFIXES:
+            for policy in (Policy.PAGED, Policy.ORACLE):
+                key = (name, "translation", prefix_len, policy)
+                yield key, paper.translating, (assumed, policy, prefix_len)
+        for chat_prompt in CHAT_PROMPTS:
+            chatting = replace(assumed, chat_prompt=chat_prompt)
+            crowd = paper.chatbot(chatting)
+            for policy in (Policy.PAGED, Policy.MAX):
+                key = (name, "chatbot", chat_prompt, policy)
+                yield key, paper.sustained, (chatting, policy, crowd)
+
     def _variations(self) -> Iterator[Job]:
         """With a full queue everything moves; what is shared moves with the lengths alone."""
         seconds = min(VARIED_S, self.assumed.seconds)
         for name, changes in VARIATIONS.items():
-            assumed = replace(self.assumed, seconds=seconds, **changes)  # type: ignore[arg-type]
+            assumed = replace(self.assumed, seconds=seconds, **changes)
             for policy in SYSTEMS:
                 yield ("full", name, policy), saturated, (assumed, policy)
             crowd = paper.people(assumed, "sharegpt")

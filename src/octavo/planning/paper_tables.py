@@ -1,11 +1,12 @@
 """The paper's published values, and the rows that the simulations come to."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from octavo.planning import paper
 from octavo.planning.figures import Figures
 from octavo.planning.paper import SYSTEMS, PaperRow
+from octavo.planning.paper_notes import Note
 from octavo.planning.paper_runs import (
     BATCH_RATE,
     BLOCK_SIZES,
@@ -47,6 +48,7 @@ SAVED_BEAMS: Mapping[str, Mapping[int, tuple[float, ...]]] = {
     "sharegpt": {2: (0.443,), 4: (0.443, 0.663), 6: (0.663,)},
 }
 TRANSLATION_RATIO = {80: 1.67, 341: 3.58}
+SLOWER = f", overhead {1000 * SLOW_OVERHEAD_S:g} ms"
 RECOMPUTE_BY_SWAP = (0.0, 1.2)
 """Recomputing never took more than a fifth longer than swapping."""
 MISSING = (
@@ -81,52 +83,61 @@ def _batches(runs: Runs) -> Iterator[PaperRow]:
         for policy in SYSTEMS:
             batch = runs.results["load", kind, policy].mean_batch
             what = f"{NAMES[policy]}: requests in a step, {kind} at {BATCH_RATE[kind]:g}/s"
-            yield PaperRow(figure, what, (BATCH[kind][policy],), batch)
-    what = f"paged, sharegpt at 2/s, if a step took {1000 * SLOW_OVERHEAD_S:g} ms besides"
+            yield PaperRow(figure, what, (BATCH[kind][policy],), batch, note=Note.SPEED)
+    what = f"paged: requests in a step, sharegpt at 2/s{SLOWER}"
     slow: Figures = runs.results["slow",]
     yield PaperRow("13a", what, (BATCH["sharegpt"][Policy.PAGED],), slow.mean_batch)
 
 
 def _rates(runs: Runs) -> Iterator[PaperRow]:
-    def ratio(kind: str, what: int, other: Policy) -> float:
-        """How many times the rate that another system sustains."""
-        paged, less = (runs.results["rate", kind, what, p] for p in (Policy.PAGED, other))
-        return float(paged / less)
-
     for policy, published in RATE_RATIOS.items():
         what = f"paged / {NAMES[policy]}: rate sustained, sharegpt"
-        yield PaperRow("12", what, published, ratio("sharegpt", 1, policy), "x")
+        yield PaperRow("12", what, published, _ratio(runs, "rate", "sharegpt", 1, policy), "x")
     for n in WIDTHS:
         what = f"paged / Orca (Oracle): rate sustained, alpaca, {n} samples"
-        yield PaperRow("14", what, (1.3, 2.3), ratio("alpaca", n, Policy.ORACLE), "x")
-    for prefix_len in PREFIXES:
-        what = f"paged / Orca (Oracle): rate sustained, {prefix_len} tokens in common"
-        found = ratio("translation", prefix_len, Policy.ORACLE)
-        yield PaperRow("16", what, (TRANSLATION_RATIO[prefix_len],), found, "x")
-    for chat_prompt in CHAT_PROMPTS:
-        what = f"paged / Orca: rate sustained, chatbot, prompts of {chat_prompt}"
-        found = ratio("chatbot", chat_prompt, Policy.MAX)
-        yield PaperRow("17", what, (2.0,), found, "x")
+        found = _ratio(runs, "rate", "alpaca", n, Policy.ORACLE)
+        yield PaperRow("14", what, (1.3, 2.3), found, "x")
+    for name, besides in (("rate", ""), ("slow rate", SLOWER)):
+        for prefix_len in PREFIXES:
+            what = f"paged / Orca (Oracle): rate sustained, {prefix_len} tokens in common{besides}"
+            found = _ratio(runs, name, "translation", prefix_len, Policy.ORACLE)
+            ratio = TRANSLATION_RATIO[prefix_len]
+            yield PaperRow("16", what, (ratio,), found, "x", Note.EXAMPLES)
+    for name, besides in (("rate", ""), ("slow rate", SLOWER)):
+        for chat_prompt in CHAT_PROMPTS:
+            what = f"paged / Orca: rate sustained, chatbot, prompts of {chat_prompt}{besides}"
+            found = _ratio(runs, name, "chatbot", chat_prompt, Policy.MAX)
+            yield PaperRow("17", what, (2.0,), found, "x", Note.CHATBOT)
+
+
+def _ratio(runs: Runs, name: str, kind: str, what: int, other: Policy) -> float:
+    """How many times the rate that another system sustains."""
+    paged, less = (runs.results[name, kind, what, policy] for policy in (Policy.PAGED, other))
+    return float(paged / less)
 
 
 def _sharing(runs: Runs) -> Iterator[PaperRow]:
     for kind in ("alpaca", "sharegpt"):
-        published: dict[tuple[str, str], Mapping[int, tuple[float, ...]]] = {
-            ("samples", "parallel samples"): SAVED_PARALLEL[kind],
-            ("beams", "beams"): SAVED_BEAMS[kind],
+        published: dict[tuple[str, str, Note], Mapping[int, tuple[float, ...]]] = {
+            ("samples", "parallel samples", Note.SAMPLES): SAVED_PARALLEL[kind],
+            ("beams", "beams", Note.BEAMS): SAVED_BEAMS[kind],
         }
-        for (table, name), values in published.items():
+        for (table, name, note), values in published.items():
             for width in WIDTHS:
                 what = f"blocks saved by sharing, {kind}, {width} {name}"
                 found = runs.results[table, kind, width]
-                yield PaperRow("15", what, values[width], found, "%")
+                yield PaperRow("15", what, values[width], found, "%", note)
 
 
 def _swapping(runs: Runs) -> Iterator[PaperRow]:
     for size in BLOCK_SIZES:
         what = f"computing again / swapping, blocks of {size}"
         found = paper.recompute_by_swap(runs.assumed, size)
-        yield PaperRow("19", what, RECOMPUTE_BY_SWAP, found, "x")
+        yield PaperRow("19", what, RECOMPUTE_BY_SWAP, found, "x", Note.SWAPPING)
+    slow = replace(runs.assumed, link_bytes_per_s=runs.assumed.link_bytes_per_s / 2)
+    what = f"computing again / swapping, blocks of {size}, over half the bandwidth"
+    found = paper.recompute_by_swap(slow, size)
+    yield PaperRow("19", what, RECOMPUTE_BY_SWAP, found, "x", Note.SWAPPING)
 
 
 def block_sizes(runs: Runs) -> dict[str, dict[int, Figures]]:

@@ -46,6 +46,14 @@ class SimRequest:
         """Tokens of the prompt."""
         return len(self.token_ids)
 
+    @property
+    def num_turns(self) -> int:
+        """This request, and those that follow it."""
+        count, turn = 1, self.next_turn
+        while turn is not None:
+            count, turn = count + 1, turn.next_turn
+        return count
+
     def in_vocabulary(self, vocab_size: int) -> "SimRequest":
         """The same with tokens that a model of this vocabulary knows."""
         return replace(self, token_ids=array("i", (t % vocab_size for t in self.token_ids)))

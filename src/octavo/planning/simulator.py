@@ -8,6 +8,7 @@ from octavo.planning.batching import Batcher, Outcome, SteadySteps
 from octavo.planning.costs import CostModel
 from octavo.planning.recorder import Recorder
 from octavo.planning.requests import SimRequest
+from octavo.planning.swapping import PageTraffic
 
 AfterStep = Callable[[float], None]
 """Called with the time after each step."""
@@ -26,8 +27,12 @@ class SimulatedMachine:
         recorder: Recorder,
         *,
         fast_forward: bool = True,
+        page_s: float = 0.0,
     ) -> None:
-        """`fast_forward`: take steps without a decision at once; the records are the same either way."""
+        """`fast_forward`: take steps without a decision at once; the records are the same either way.
+
+        `page_s`: seconds to write a page to the swap space, or to read it back.
+        """
         self.clock = 0.0
         """Seconds; the end of the last step."""
         self.batcher = batcher
@@ -35,6 +40,7 @@ class SimulatedMachine:
         self.idle_until = 0.0
         """Nothing that others can see changes before: neither an end nor an entry."""
         self._costs = costs
+        self._traffic = PageTraffic(page_s)
         self._fast_forward = fast_forward
         self._after_step: AfterStep | None = None
         self._coming: list[tuple[float, int, SimRequest]] = []
@@ -94,11 +100,16 @@ class SimulatedMachine:
 
     def _step(self) -> None:
         outcome = self.batcher.step()
-        start = self.clock
-        self.clock = start + self._costs.seconds(outcome.work)
+        start = end = self.clock
+        if outcome.work.num_tokens:  # else all that it does is to bring pages back
+            end += self._costs.seconds(outcome.work)
+        self.batcher.took(end - start)
         if self._is_asleep:
-            self.clock += self._costs.wake_s
+            end += self._costs.wake_s
             self._is_asleep = False
+        self.clock = self._traffic.end_of_step(
+            start, end, outcome.num_swapped_out, outcome.num_swapped_in
+        )
         self.recorder.step(start, self.clock, outcome.num_requests, outcome.work, outcome.memory)
         self.recorder.tokens(self.clock, outcome.tokens)
         self._end(outcome)

@@ -56,6 +56,9 @@ class StaticBatcher:
             self._batch = []
         return Outcome(work, memory, num_requests, tokens, ended)
 
+    def took(self, _seconds: float, /) -> None:
+        """Nothing is decided by it."""
+
     def steady(self) -> SteadySteps | None:
         """Batches are short enough to go step by step."""
         return None

@@ -16,6 +16,33 @@ class Link:
     """What every single copy takes besides."""
 
 
+@dataclass(frozen=True, slots=True)
+class SwapDisk:
+    """Where preempted sequences have their pages while they wait."""
+
+    num_bytes: int
+    bytes_per_s: float
+    """Written, or read."""
+
+
+class PageTraffic:
+    """Pages on their way to a swap space and back: one after another, while steps compute.
+
+    As in `engine.tiered_runner`: writes go on beside later steps, and a step ends when all that it reads is there.
+    """
+
+    def __init__(self, page_s: float) -> None:
+        """Seconds for a page, in either direction."""
+        self._page_s = page_s
+        self._idle_at = 0.0
+
+    def end_of_step(self, start: float, end: float, num_out: int, num_in: int) -> float:
+        """When a step ends that has computed at `end`, and moves so many pages."""
+        if num_out or num_in:
+            self._idle_at = max(self._idle_at, start) + (num_out + num_in) * self._page_s
+        return max(end, self._idle_at) if num_in else end
+
+
 def swap_seconds(model: ModelNumbers, num_tokens: int, block_size: int, link: Link) -> float:
     """Out and in again. A block is two pieces in every layer, keys and values; each piece is a copy."""
     num_blocks = -(-num_tokens // block_size)

@@ -5,11 +5,9 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from itertools import product
 
-from octavo.config import SchedulerConfig
 from octavo.planning.capacity import Capacity, Load, find_capacity
-from octavo.planning.figures import Figures
 from octavo.planning.setups import MachineSetup
-from octavo.planning.targets import Target
+from octavo.planning.targets import Goal
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +24,7 @@ class Grid:
             self.block_sizes, self.max_num_batched_tokens, self.max_num_seqs
         ):
             if tokens >= seqs:
-                limits = SchedulerConfig(tokens, seqs, base.limits.policy)
+                limits = replace(base.limits, max_num_batched_tokens=tokens, max_num_seqs=seqs)
                 yield replace(base, block_size=block_size, limits=limits)
 
 
@@ -49,21 +47,11 @@ class SweepRow:
         return None if figures is None else figures.cost_per_million_tokens(price_per_hour)
 
 
-@dataclass(frozen=True, slots=True)
-class _Meets:
-    """Whether a run meets all targets; as a value, so that it can go to another process."""
-
-    targets: tuple[Target, ...]
-
-    def __call__(self, figures: Figures) -> bool:
-        return all(target.is_met(figures) for target in self.targets)
-
-
 def run_sweep(
     base: MachineSetup,
     grid: Grid,
     load: Load,
-    targets: tuple[Target, ...],
+    goal: Goal,
     *,
     num_processes: int,
     progress: Callable[[float], None] = lambda _share: None,
@@ -73,7 +61,7 @@ def run_sweep(
     rows: dict[int, SweepRow] = {}
     with ProcessPoolExecutor(num_processes) as executor:
         jobs = {
-            executor.submit(find_capacity, setup, load, _Meets(targets)): number
+            executor.submit(find_capacity, setup, load, goal): number
             for number, setup in enumerate(setups)
         }
         for job in as_completed(jobs):

@@ -10,6 +10,7 @@ from starlette.middleware.cors import CORSMiddleware
 
 from octavo.config import SchedulingPolicy, ServerConfig
 from octavo.engine.client import EngineClient
+from octavo.server.anthropic.errors import ANTHROPIC_ERRORS
 from octavo.server.anthropic.messages import messages_routes
 from octavo.server.anthropic.requests import CountTokensRequest, MessagesRequest
 from octavo.server.api_keys import ApiKeys
@@ -39,6 +40,8 @@ from octavo.server.openai.requests import (
 )
 from octavo.server.openai.responses.request import ResponsesRequest
 from octavo.server.openai.responses.routes import responses_routes
+from octavo.server.openai.responses.store import Responses
+from octavo.server.openai.responses.stored_routes import stored_response_routes
 from octavo.server.openapi import describe
 from octavo.server.paths import ErrorShapes, RootPath
 from octavo.server.prefixes import prefix_routes
@@ -89,10 +92,11 @@ _BODIES: tuple[type[BaseModel], ...] = (
     TritonGenerateRequest,
 )
 _ERROR_SHAPES: Mapping[str, ErrorShape] = {
-    **dict.fromkeys(("generate", "generate_stream", "info", "chat_tokenize"), TGI_ERRORS),
-    "v2": KSERVE_ERRORS,
+    **dict.fromkeys(("/generate", "/generate_stream", "/info", "/chat_tokenize"), TGI_ERRORS),
+    "/v1/messages": ANTHROPIC_ERRORS,
+    "/v2": KSERVE_ERRORS,
 }
-"""By the first part of the path; else OpenAI's."""
+"""By the path, or what it begins with; else OpenAI's."""
 
 
 def build_app(
@@ -101,13 +105,15 @@ def build_app(
     config: ServerConfig,
     *,
     policy: SchedulingPolicy = SchedulingPolicy.FCFS,
+    responses: Responses | None = None,
 ) -> FastAPI:
     """The application for one engine.
 
     `assets` may be a function that loads them; then `app.state.serving.load()` must be awaited, and until it has
-    returned every route but /version, /load and /metrics answers 503 with the progress.
+    returned every route but /version, /load and /metrics answers 503 with the progress. `responses`: where they are
+    kept, if other applications share them.
     """
-    serving = Serving(client, assets, config, policy)
+    serving = Serving(client, assets, config, policy, responses)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -124,6 +130,7 @@ def build_app(
     install_error_handlers(app)
     for routes in _ROUTES:
         app.include_router(routes(serving))
+    app.include_router(stored_response_routes(serving.responses))
     add_middleware(app, config)
     describe(app, octavo_version(), _BODIES)
     return app

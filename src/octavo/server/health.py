@@ -14,6 +14,7 @@ def health_routes(serving: Serving) -> APIRouter:
     router = APIRouter()
 
     @router.head("/health", include_in_schema=False)
+    @router.head("/ping", include_in_schema=False)
     @router.get("/health")
     @router.get("/ping")
     @router.post("/ping")

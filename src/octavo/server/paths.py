@@ -24,18 +24,19 @@ class RootPath:
 
 
 class ErrorShapes:
-    """ASGI middleware that lets errors have the shape of the API that a request asks for, by the path's first part."""
+    """ASGI middleware that lets errors have the shape of the API that a request asks for, those of a missing key too."""
 
     def __init__(self, app: ASGIApp, shapes: Mapping[str, ErrorShape]) -> None:
+        """`shapes`: by a path, which may go on."""
         self._app = app
         self._shapes = shapes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            first = route_path(scope).split("/")[1:2]
-            shape = self._shapes.get(first[0]) if first else None
-            if shape is not None:
-                use_error_shape(scope, shape)
+            path = f"{route_path(scope)}/"
+            for begin, shape in self._shapes.items():
+                if path.startswith(f"{begin}/"):
+                    use_error_shape(scope, shape)
         await self._app(scope, receive, send)
 
 

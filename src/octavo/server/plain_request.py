@@ -5,9 +5,11 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
 from octavo.core.sampling_params import SamplingParams
+from octavo.errors import UserError
 from octavo.server.generation import GenerationRequest, Output
 from octavo.server.openai.exchange import checked_prompts
 from octavo.server.openai.limits import check_num_choices, check_text_len
+from octavo.server.openai.structured_outputs import naming_field
 from octavo.server.request_ids import new_engine_id
 from octavo.server.serving import ServedModel, Serving
 from octavo.server.terms import Terms
@@ -20,6 +22,8 @@ class PlainRequest:
     serving: Serving
     model: ServedModel
     request: GenerationRequest
+    form_field: str | None
+    """The field that asks for a form, if one does."""
 
     @property
     def token_ids(self) -> list[int]:
@@ -35,9 +39,12 @@ class PlainRequest:
         """Submit, and pass on what comes. `what` names the request in the log."""
         produced = self.serving.generator(self.model).generate(self.request)
         with self.serving.open_request(self.request, what):
-            async with contextlib.aclosing(produced) as outputs:
-                async for output in outputs:
-                    yield output
+            try:
+                async with contextlib.aclosing(produced) as outputs:
+                    async for output in outputs:
+                        yield output
+            except UserError as error:
+                raise naming_field(error, self.form_field) from error
 
 
 async def encoded(
@@ -60,6 +67,7 @@ def plain_request(
     default_max_tokens: int | None,
     arrived: float,
     terms: Terms,
+    form_field: str | None = None,
 ) -> PlainRequest:
     """Check everything before it is submitted. Raises InvalidParameterError, PromptError, ContextLengthError."""
     check_num_choices(1, params.n)
@@ -73,4 +81,4 @@ def plain_request(
         beams=None,
         arrived=arrived,
     )
-    return PlainRequest(serving, model, request)
+    return PlainRequest(serving, model, request, form_field)

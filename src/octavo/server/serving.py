@@ -23,6 +23,7 @@ from octavo.server.http_errors import HttpError
 from octavo.server.json_body import BodyMemory
 from octavo.server.metrics import Metrics
 from octavo.server.openai.common_fields import TermsFields
+from octavo.server.openai.responses.store import Responses, ResponseStore
 from octavo.server.terms import NOTHING_ASKED, Terms, terms_of
 from octavo.text.assets import TextAssets
 
@@ -88,7 +89,9 @@ class Serving:
         assets: TextAssets | Callable[[], TextAssets],
         config: ServerConfig,
         policy: SchedulingPolicy,
+        responses: Responses | None = None,
     ) -> None:
+        """`responses`: where they are kept, if others share them; None: in a store of its own."""
         self.client = client
         self.config = config
         self.policy = policy
@@ -101,6 +104,7 @@ class Serving:
         """Requests for generation that have been accepted and not yet answered."""
         self.num_open_elsewhere: Callable[[], int] = int
         """The same of other front ends, if there are some."""
+        self.responses = ResponseStore() if responses is None else responses
         self.is_draining = False
         self.num_text_threads = _TEXT_THREADS
         self._load_assets = assets if callable(assets) else None

@@ -175,7 +175,7 @@ def _check_library() -> None:
         import_module("llguidance")
     except ImportError as error:
         raise UnsupportedParameterError(
-            "structured_outputs needs the package llguidance: pip install 'octavo[grammars]'",
+            "structured_outputs: this needs the package llguidance; pip install 'octavo[grammars]'",
             parameter="structured_outputs",
         ) from error
 

@@ -3,9 +3,12 @@
 import json
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from octavo.core.structured_outputs import StructuredOutputsParams
+
+if TYPE_CHECKING:
+    from llguidance._lib import JsonCompileOptions
 
 WHITESPACE = r"\n? {0,20}"
 """Between the parts of JSON. Bounded: models that have nothing to say fill their answer with whitespace."""
@@ -20,7 +23,7 @@ def grammar_source(params: StructuredOutputsParams) -> str:
 
     if params.thought_end is None and params.form in ("json", "json_object"):
         schema = json_schema(params)
-        return LLMatcher.grammar_from_json_schema(schema, overrides=json_options(params))  # type: ignore[arg-type]
+        return LLMatcher.grammar_from_json_schema(schema, overrides=json_options(params))
     return LLMatcher.grammar_from_lark(_lark(params))
 
 
@@ -73,7 +76,7 @@ def json_schema(params: StructuredOutputsParams) -> str:
     return json.dumps(schema)
 
 
-def json_options(params: StructuredOutputsParams) -> dict[str, object]:
+def json_options(params: StructuredOutputsParams) -> "JsonCompileOptions":
     """How JSON is written. All options are said: a schema could set them by its key `x-guidance`."""
     whitespace = WHITESPACE if params.whitespace_pattern is None else params.whitespace_pattern
     return {

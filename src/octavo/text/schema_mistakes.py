@@ -2,11 +2,13 @@
 
 import json
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from octavo.text.schema_places import place_of
+
+if TYPE_CHECKING:
+    from llguidance._lib import JsonCompileOptions
 
 _DEFINITION = re.compile(r"\s*while processing json-schema:///(#\S*)")
 
@@ -21,7 +23,7 @@ class SchemaMistake:
     """Of the compiler."""
 
 
-def find_mistake(schema: Any, options: Mapping[str, object]) -> SchemaMistake | None:
+def find_mistake(schema: Any, options: "JsonCompileOptions") -> SchemaMistake | None:
     """What the compiler says of a schema with these options (`grammar_source.json_options`); None: nothing.
 
     It compiles parts of the schema by themselves, some hundreds at most: not for the event loop.
@@ -30,9 +32,8 @@ def find_mistake(schema: Any, options: Mapping[str, object]) -> SchemaMistake | 
     def error_of(part: Any) -> str | None:
         from llguidance import LLMatcher  # late: most engines never need it
 
-        overrides: Any = options
         try:
-            source = LLMatcher.grammar_from_json_schema(json.dumps(part), overrides=overrides)
+            source = LLMatcher.grammar_from_json_schema(json.dumps(part), overrides=options)
         except ValueError as error:
             return str(error)
         return LLMatcher.validate_grammar(source) or None

@@ -11,7 +11,7 @@ import pytest
 from octavo.checkpoints.named_models import cache_dir
 from octavo.evaluation.comparison.peers import environment as environment_module
 from octavo.evaluation.comparison.peers.all import PEERS
-from octavo.evaluation.comparison.peers.environment import Environment, last_words
+from octavo.evaluation.comparison.peers.environment import Environment
 from octavo.evaluation.comparison.peers.llama_batched_bench import parse_batch
 from octavo.evaluation.comparison.peers.llama_cpp import (
     LlamaCppPeer,
@@ -30,6 +30,7 @@ from octavo.evaluation.comparison.peers.peer import (
     ServerCommand,
     rates,
 )
+from octavo.evaluation.comparison.peers.program import last_words
 from octavo.evaluation.comparison.peers.running_server import (
     HOST,
     RunningServer,

@@ -1,6 +1,7 @@
 """Triton's generate: its fields, what each parameter does, and streams."""
 
 import json
+import re
 from typing import Any
 
 import httpx
@@ -12,6 +13,7 @@ from support.scripted_engine import Order
 
 PROMPT = "<unk>hello<unk>"
 PATH = "/v2/models/tiny/generate"
+FORM_FIELDS = ("structured_outputs", "guided_decoding")
 
 
 def generate(http: httpx.Client, text: str = PROMPT, **fields: Any) -> httpx.Response:
@@ -159,7 +161,8 @@ def test_parameters_of_sampling(real_generate: Any, name: str) -> None:
 
 
 def test_every_parameter_has_a_test() -> None:
-    tested = {*EFFECTS, *SAMPLING, "priority", "spaces_between_special_tokens"}
+    tested = {*EFFECTS, *SAMPLING, *FORM_FIELDS, "priority", "timeout"}
+    tested |= {"spaces_between_special_tokens"}
     assert tested == set(GenerateParameters.model_fields)
 
 
@@ -217,3 +220,48 @@ def test_unknown_parameters_are_named(http: httpx.Client) -> None:
 
 def test_sampling_parameters_must_be_json(http: httpx.Client) -> None:
     assert "sampling_parameters is not valid JSON" in generate(http, sampling_parameters="{").text
+
+
+@pytest.mark.parametrize("name", FORM_FIELDS)
+@pytest.mark.parametrize("as_text", [False, True])
+def test_answers_have_the_form_that_is_asked_for(
+    real_http: httpx.Client, name: str, as_text: bool
+) -> None:
+    options: dict[str, Any] = {"regex": "[0-9]{3}-[a-f]{2}"}
+    given = json.dumps(options) if as_text else options
+    parameters = {name: given, "max_tokens": 24, "temperature": 0}
+    asked: dict[str, Any] = {"text_input": "abc", "exclude_input_in_output": True}
+    whole = real_http.post(
+        "/v2/models/tiny/generate", json={**asked, "parameters": parameters}
+    ).json()
+    assert re.fullmatch(options["regex"], whole["text_output"])
+    streamed = real_http.post(
+        "/v2/models/tiny/generate_stream", json={**asked, "stream": True, "parameters": parameters}
+    )
+    events = [
+        json.loads(event.removeprefix("data: ")) for event in streamed.text.split("\n\n")[:-1]
+    ]
+    assert "".join(event["text_output"] for event in events) == whole["text_output"]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"structured_outputs": {"regex": "["}}, "structured_outputs.regex: "),
+        ({"guided_decoding": {"regex": "["}}, "guided_decoding: "),
+        ({"guided_decoding": {"colour": 1}}, "guided_decoding has no option 'colour'"),
+        ({"guided_decoding": "[1]"}, "guided_decoding must be a JSON object"),
+        ({"guided_decoding": 7}, "guided_decoding must be an object"),
+        (
+            {"guided_decoding": {"regex": "a"}, "structured_outputs": {"regex": "a"}},
+            "given once under one name",
+        ),
+    ],
+)
+def test_a_form_that_cannot_be_followed(
+    real_http: httpx.Client, parameters: dict[str, Any], message: str
+) -> None:
+    body = {"text_input": "abc", "parameters": parameters}
+    response = real_http.post("/v2/models/tiny/generate", json=body)
+    assert response.status_code == 400
+    assert message in response.json()["error"]

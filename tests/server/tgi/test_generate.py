@@ -258,7 +258,6 @@ def test_what_cannot_be_streamed(
         ("typical_p", 0.5, None),
         ("watermark", True, False),
         ("adapter_id", "x", None),
-        ("grammar", {"type": "regex", "value": "a"}, None),
     ],
 )
 def test_what_is_not_available_is_refused_by_name(

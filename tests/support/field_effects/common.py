@@ -128,6 +128,7 @@ GENERATION: Mapping[str, Row] = {
     ),
     "early_stopping": Elsewhere("tests/offline/test_beam_search.py", "test_beams_equal_transformers"),
     "response_format.type": Effect("json_object", TEXT, {**FREE, "response_format": {"type": "text"}}),
+    "response_format.value": Effect({"enum": ["blue"]}, TEXT, {**FREE, "response_format": {"type": "json_object"}}),
     "response_format.json_schema.schema": Effect(_one_value("blue"), TEXT, _SCHEMA),
     "response_format.json_schema.name": Same("x", "it names the schema", _SCHEMA),
     "response_format.json_schema.description": Same("x", "it is for readers", _SCHEMA),

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from support.field_effects.common import (
+    FREE,
     OTHER_MODEL,
     PARAMETERS,
     REQUEST_ID,
@@ -94,6 +95,7 @@ TGI: Mapping[str, Row] = {
     "parameters.decoder_input_details": Effect(True, NUM_PROMPT_TOKENS),
     "parameters.seed": Effect(7, TEXT, {"parameters": {"do_sample": True, "seed": 5}}),
     "parameters.top_n_tokens": Effect(2, _detail("top_tokens")),
+    "parameters.grammar": Effect({"type": "regex", "value": "[0-9]{3}"}, TEXT),
 }  # fmt: skip
 
 INFER: Mapping[str, Row] = {
@@ -123,6 +125,8 @@ TRITON_PARAMETERS: Mapping[str, Row] = {
     "n": Effect(2, Seen("the number of texts", lambda answer: len(TEXT.of(answer)))),
     "max_tokens": Effect(3, NUM_TOKENS),
     "logprobs": Effect(3, shown("logprobs"), {"return_logprobs": True}),
+    "structured_outputs": Effect({"regex": "[0-9]{3}"}, TEXT, FREE),
+    "guided_decoding": Effect({"regex": "[0-9]{3}"}, TEXT, FREE),
     "priority": Refusal(1),
     "timeout": Refusal(1, 504, says="time"),
 }

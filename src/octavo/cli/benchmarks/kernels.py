@@ -33,7 +33,7 @@ def kernels(
     formats: Annotated[
         str | None,
         typer.Option(
-            metavar="LIST", help="As in float32,bfloat16,Q4_1 [default: all that the shapes allow]."
+            metavar="LIST", help="As in bfloat16,int8,Q4_1 [default: all that the shapes allow]."
         ),
     ] = None,
     steps: StepsOption = 10,

@@ -13,6 +13,8 @@ from octavo.cli.option_groups import takes_options
 from octavo.cli.simulation.loads import requests_of
 from octavo.cli.simulation.machines import SETUP_FLAGS, STEP_FLAGS, setup_of
 from octavo.cli.simulation.options import (
+    DEFAULT_BLOCK_SIZE,
+    BlockSizeOption,
     LoadOptions,
     MachineOptions,
     ModelArgument,
@@ -45,6 +47,7 @@ def fleet(
         ),
     ] = "round-robin,least-loaded,prefix-aware",
     machine: MachineOptions,
+    block_size: BlockSizeOption = DEFAULT_BLOCK_SIZE,
     load: LoadOptions,
     rate: RateOption = None,
     requests: RequestsOption = None,
@@ -60,7 +63,7 @@ def fleet(
     if replicas < 1:
         raise ConfigError(f"--replicas must be at least 1; given: {replicas}")
     policies = [choice_of(Routing, "--routing", name) for name in routing.split(",")]
-    setup = setup_of(model, machine, settings)
+    setup = setup_of(model, machine, settings, block_size=block_size)
     made = requests_of(load, rate, requests, setup.max_model_len)
     fleets = [Fleet(setup, replicas, policy) for policy in policies]
     found = _simulate(fleets, made, processes or inspect_machine().num_threads)

@@ -74,6 +74,26 @@ ProcessesOption: TypeAlias = Annotated[
     ),
 ]
 
+DEFAULT_BLOCK_SIZE = 16
+BlockSizeOption: TypeAlias = Annotated[
+    int,
+    typer.Option(
+        "--block-size",
+        metavar="INTEGER",
+        help="Tokens in a page: any number from 1; kernels read pages of 16, 32, 64 and 128.",
+    ),
+]
+
+
+SwapBandwidthOption: TypeAlias = Annotated[
+    float | None,
+    typer.Option(
+        "--swap-bandwidth",
+        metavar="NUMBER",
+        help="GB a second that go to --swap-space, or come back [default: 2, a fast disk].",
+    ),
+]
+
 
 @dataclass(frozen=True, slots=True)
 class MachineOptions:
@@ -82,6 +102,7 @@ class MachineOptions:
     device: DeviceOption = "cpu"
     memory: MemoryOption = None
     costs: CostsOption = None
+    swap_bandwidth: SwapBandwidthOption = None
 
 
 @dataclass(frozen=True, slots=True)

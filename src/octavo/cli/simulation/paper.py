@@ -35,6 +35,7 @@ def paper(
     """Simulate the measurements of the PagedAttention paper (SOSP 2023), beside the published values."""
     from octavo.machine import inspect_machine
     from octavo.planning.paper import Assumptions
+    from octavo.planning.paper_notes import Note
     from octavo.planning.paper_runs import Runs
     from octavo.planning.paper_tables import MISSING, rows_of
 
@@ -52,7 +53,8 @@ def paper(
     if output is Output.JSON:
         print_json(
             {
-                "rows": [{**asdict(row), "difference": row.difference} for row in rows_of(runs)],
+                "rows": [_row(row) for row in rows_of(runs)],
+                "notes": {note.letter: note.value for note in Note},
                 "assumptions": asdict(assumed),
                 "variations": _variations(runs),
                 "block_sizes": _block_sizes(runs),
@@ -65,16 +67,23 @@ def paper(
 
 def print_tables(runs: "Runs") -> None:
     """Everything that the runs come to, for people."""
+    from octavo.planning.paper_notes import Note
     from octavo.planning.paper_tables import MISSING, rows_of
 
     print_grid(
         "Published and simulated: OPT-13B on an A100-40GB (figure 16: LLaMA-13B)",
-        ("figure", "what", "published", "simulated", "difference"),
+        ("figure", "what", "published", "simulated", "difference", ""),
         [
-            (row.figure, row.what, _published(row), _value(row, row.simulated), _difference(row))
+            (
+                row.figure, row.what, _published(row), _value(row, row.simulated), _difference(row),
+                row.note.letter if row.note else "",
+            )
             for row in rows_of(runs)
         ],
-    )
+    )  # fmt: skip
+    for why in Note:
+        typer.echo(f"{why.letter}  {why.value}")
+    typer.echo("")
     sizes = _block_sizes(runs)
     print_grid(
         "Figure 18b: latency per token (ms) by block size, without what a kernel loses with small blocks",
@@ -117,6 +126,11 @@ def _moved(v: "Variation") -> tuple[str, ...]:
         *(f"{batch:.2f}" for batch in v.batch.values()),
         *(f"{ratio:.2f}x" for ratio in (paged / oracle, paged / maximum, *v.rates.values())),
     )
+
+
+def _row(row: "PaperRow") -> dict[str, Any]:
+    letter = row.note.letter if row.note else None
+    return {**asdict(replace(row, note=None)), "difference": row.difference, "note": letter}
 
 
 def _published(row: "PaperRow") -> str:

@@ -10,6 +10,8 @@ from octavo.cli.option_groups import takes_options
 from octavo.cli.simulation.loads import requests_of
 from octavo.cli.simulation.machines import SETUP_FLAGS, STEP_FLAGS, setup_of
 from octavo.cli.simulation.options import (
+    DEFAULT_BLOCK_SIZE,
+    BlockSizeOption,
     LoadOptions,
     MachineOptions,
     ModelArgument,
@@ -34,6 +36,7 @@ def run(
     *,
     machine: MachineOptions,
     policy: PolicyOption = "paged",
+    block_size: BlockSizeOption = DEFAULT_BLOCK_SIZE,
     load: LoadOptions,
     rate: RateOption = None,
     requests: RequestsOption = None,
@@ -53,7 +56,7 @@ def run(
     """Simulate one machine under a load: throughput, latencies, where the memory goes, what it costs."""
     from octavo.planning.figures import figures_of
 
-    setup = setup_of(model, machine, settings, policy)
+    setup = setup_of(model, machine, settings, block_size=block_size, policy_name=policy)
     made = requests_of(load, rate, requests, setup.max_model_len)
     state = {**setup_state(setup), "workload": load.workload, "rate": rate, "seed": load.seed}
     recorder = setup.run(made) if html is None else _with_map(setup, made, state, html)

@@ -56,13 +56,17 @@ def sweep(
     """Find the settings with the lowest cost that meet a target: for each the highest rate of requests is searched."""
     from octavo.machine import inspect_machine
     from octavo.planning.sweep import Grid, run_sweep
-    from octavo.planning.targets import parse_targets
+    from octavo.planning.targets import parse_goal
 
-    counts = map(parse_counts, STEP_FLAGS, (block_size, max_num_batched_tokens, max_num_seqs))
+    counts = map(
+        parse_counts,
+        ("--block-size", *STEP_FLAGS),
+        (block_size, max_num_batched_tokens, max_num_seqs),
+    )
     setup = setup_of(model, machine, settings)
     with progress_bar() as progress:
         rows = run_sweep(
-            setup, Grid(*counts), load_of(load, seconds, setup.max_model_len), parse_targets(target),
+            setup, Grid(*counts), load_of(load, seconds, setup.max_model_len), parse_goal(target),
             num_processes=processes or inspect_machine().num_threads,
             progress=partial(progress, "simulating"),
         )  # fmt: skip

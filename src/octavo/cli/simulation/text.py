@@ -35,6 +35,7 @@ def table(figures: "Figures", price: float | None) -> dict[str, Any]:
         "saved by sharing": f"{figures.memory_saved:.1%}",
         "prompts found in the cache": f"{figures.cached_share:.1%}",
         "preemptions": figures.num_preemptions,
+        "swapped out": figures.num_swaps,
         "steps": f"{figures.num_steps:,}",
         "busy": f"{figures.busy_share:.1%}",
     }
@@ -52,6 +53,7 @@ def setup_state(setup: "MachineSetup") -> dict[str, Any]:
         "num_slots": setup.num_slots,
         "block_size": setup.block_size,
         "prefix_caching": setup.prefix_caching,
+        "swap_space": 0 if setup.swap is None else setup.swap.num_bytes,
         "max_model_len": setup.max_model_len,
         "max_num_seqs": setup.limits.max_num_seqs,
         "max_num_batched_tokens": setup.limits.max_num_batched_tokens,

@@ -1,5 +1,6 @@
 """`octavo simulate validate`."""
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -8,7 +9,7 @@ import typer
 
 from octavo.cli.benchmarks.options import ModelOption
 from octavo.cli.benchmarks.state import BandwidthProbe
-from octavo.cli.benchmarks.tables import percent, print_grid
+from octavo.cli.benchmarks.tables import print_grid
 from octavo.cli.flags import Settings, takes_flags
 from octavo.cli.pull import with_fetched_model
 from octavo.cli.simulation.loads import recorded
@@ -18,7 +19,7 @@ from octavo.config import DEFAULT_MODEL
 from octavo.errors import ConfigError
 
 if TYPE_CHECKING:
-    from octavo.evaluation.validation import Comparison, Validated
+    from octavo.evaluation.validate.verdict import Comparison, Line, Validated
 
 NOT_NEAR = 1
 SHORTEST_PROFILE_S = 2.0
@@ -47,9 +48,10 @@ def validate(
 ) -> None:
     """Run loads on the engine and in the simulator, at 30, 60 and 85 % of the capacity, and compare; exit 1 if too far.
 
-    Wants a machine that does nothing else.
+    Wants a machine that does nothing else; what something else disturbs is measured again.
     """
-    from octavo.evaluation.validation import Validation
+    from octavo.evaluation.comparison.probes import Watch, take_reading
+    from octavo.evaluation.validate.run import Validation
     from octavo.machine import inspect_machine
 
     for name, value, low in (
@@ -60,10 +62,11 @@ def validate(
     config = with_fetched_model(settings.engine(model, max_num_queued_reqs=1 << 20))
     longest = config.model.max_model_len or 1 << 30
     loads = {p.stem: recorded(LoadOptions(str(p)), longest)[:requests] for p in traces}
-    probe = BandwidthProbe(config.num_threads or inspect_machine().num_threads, config.backend)
+    num_threads = config.num_threads or inspect_machine().num_threads
+    probe = BandwidthProbe(num_threads, config.backend)
     with progress_bar() as progress:
         validated = Validation(
-            config, loads, repeats, profile_seconds, progress,
+            config, loads, repeats, profile_seconds, lambda: Watch(lambda: take_reading(num_threads)), progress,
             announce=lambda seconds: note(f"this takes about {max(1, round(seconds / MINUTE))} min"),
         ).run()  # fmt: skip
     probe.again()
@@ -81,66 +84,95 @@ def _report(validated: "Validated") -> dict[str, Any]:
         "comparisons": [
             {
                 **asdict(c),
-                "differences": c.differences(),
-                "has_limits": c.has_limits,
-                "is_near": c.is_near,
+                "lines": [
+                    {**asdict(line), "difference": line.difference, "holds": line.holds}
+                    for line in c.lines()
+                ],
             }
             for c in validated.comparisons
         ],
         "is_order_right": {load: validated.is_order_right(load) for load in validated.loads},
+        "repeated": [asdict(repeated) for repeated in validated.repeated],
+        "missing": [str(trial) for trial in validated.missing],
         "fit": _fit(validated),
         "holds": validated.holds,
     }
 
 
 def _fit(validated: "Validated") -> dict[str, float]:
-    from octavo.planning.figures import spread
-    from octavo.planning.fitting import relative_errors
+    from statistics import median
 
-    errors = spread(map(abs, relative_errors(validated.costs, validated.steps)))
+    from octavo.planning.figures import spread
+
+    errors = spread(map(abs, validated.fit_errors))
     assert errors is not None  # a fit needs steps
     return {
-        "num_steps": len(validated.steps),
-        "wake_s": validated.costs.wake_s,
+        "num_steps": len(validated.fit_errors),
+        "wake_s": median(validated.wakes_s),
         "relative_error_p50": errors.p50,
         "relative_error_p90": errors.p90,
     }
 
 
 def _print(validated: "Validated", state: dict[str, Any]) -> None:
-    from octavo.evaluation.validation import LIMITS, RANKED_SHARE
-
     print_grid(
-        "Measured, simulated",
-        ("load", "of capacity", "requests/s", "seqs", "tokens/s", "batch", "between tokens ms", "first token ms",
-         "differences", ""),
-        [_row(c) for c in validated.comparisons],
+        "Measured and simulated",
+        ("load", "of capacity", "requests/s", "runs", "figure", "measured", "simulated", "difference", "limit", ""),
+        [
+            _row(c, line)
+            for c in validated.comparisons
+            if c.has_limits
+            for line in c.lines()
+        ],
     )  # fmt: skip
     for load in validated.loads:
-        ranked = ", ".join(
-            f"{c.trial.max_num_seqs} ({1e3 * c.measured.latency_s:.2f}, {1e3 * c.simulated.latency_s:.2f})"
-            for c in validated.ranked(load)
-        )
-        verdict = "the same" if validated.is_order_right(load) else "not the same"
-        typer.echo(
-            f"{load} at {RANKED_SHARE:.0%}: seqs by latency per token (ms), best first: {ranked}; the order is {verdict}"
-        )
-    limits = ", ".join(f"{name} {percent(limit)}" for name, limit in LIMITS.items())
-    print_table({**_fit(validated), **state, "limits": limits, "holds": validated.holds})
+        _print_order(validated, load)
+    for repeated in validated.repeated:
+        note(f"disturbed, so measured again or left out: {repeated.what}: {repeated.reason}")
+    for trial in validated.missing:
+        note(f"not compared, since the machine never stayed the same: {trial}")
+    print_table({**_fit(validated), **state, "holds": validated.holds})
 
 
-def _row(c: "Comparison") -> tuple[Any, ...]:
-    a, b = c.measured, c.simulated
-    verdict = "ok" if c.is_near else "too far"
+def _row(c: "Comparison", line: "Line") -> tuple[Any, ...]:
+    name, unit, places = _FIGURES[line.figure]
     return (
         c.trial.load,
-        percent(c.trial.share),
+        f"{c.trial.share:.0%}",
         c.trial.rate,
-        c.trial.max_num_seqs,
-        f"{a.tokens_per_s:,.0f}, {b.tokens_per_s:,.0f}",
-        f"{a.mean_batch:.2f}, {b.mean_batch:.2f}",
-        f"{1e3 * a.itl_s:.2f}, {1e3 * b.itl_s:.2f}",
-        f"{1e3 * a.ttft_s:.1f}, {1e3 * b.ttft_s:.1f}",
-        " ".join(f"{100 * d:+.0f}%" for d in c.differences().values()),
-        verdict if c.has_limits else "order only",
+        c.num_runs,
+        name,
+        f"{unit * line.measured:,.{places}f}",
+        f"{unit * line.simulated:,.{places}f}",
+        f"{line.difference:+.1%}",
+        "-" if line.limit is None else f"{line.limit:.0%}",
+        "ok" if line.holds else "TOO FAR",
     )
+
+
+_FIGURES: Mapping[str, tuple[str, float, int]] = {
+    "tokens_per_s": ("tokens/s", 1.0, 0),
+    "mean_batch": ("requests in a step", 1.0, 2),
+    "itl_s": ("between tokens, median, ms", 1e3, 2),
+    "ttft_s": ("first token, median, ms", 1e3, 1),
+}
+"""Names, units and decimal places of what is compared."""
+
+
+def _print_order(validated: "Validated", load: str) -> None:
+    """The settings near the capacity, by latency."""
+    from octavo.evaluation.validate.trials import RANKED_SHARE
+
+    ranked = validated.ranked(load)
+    print_grid(
+        f"{load} at {RANKED_SHARE:.0%}: latency per token by --max-num-seqs, the best measured first; the order is "
+        + ("the same" if validated.is_order_right(load) else "NOT THE SAME"),
+        ("seqs", "runs", "measured ms", "simulated ms"),
+        [
+            (
+                str(c.trial.max_num_seqs), c.num_runs, f"{1e3 * c.measured.latency_s:.2f}",
+                f"{1e3 * c.simulated.latency_s:.2f}",
+            )
+            for c in ranked
+        ],
+    )  # fmt: skip

@@ -6,7 +6,6 @@ from starlette.responses import JSONResponse, Response
 from octavo.server.anthropic.answer import MessagesAnswer
 from octavo.server.anthropic.block_fields import unknown_in_lists
 from octavo.server.anthropic.conversation import chat_request
-from octavo.server.anthropic.errors import ANTHROPIC_ERRORS
 from octavo.server.anthropic.requests import (
     COUNT_FIELDS,
     MESSAGES_FIELDS,
@@ -14,7 +13,6 @@ from octavo.server.anthropic.requests import (
     MessagesRequest,
 )
 from octavo.server.generation import arrival_time
-from octavo.server.http_errors import use_error_shape
 from octavo.server.json_body import read_json_object
 from octavo.server.openai.chat import chat_exchange
 from octavo.server.openai.chat_prompt import chat_prompt
@@ -36,7 +34,6 @@ def messages_routes(serving: Serving) -> APIRouter:
     @router.post("/v1/messages", openapi_extra=json_body(MessagesRequest))
     async def create_message(request: Request) -> Response:
         """Answer a conversation, as Anthropic's API does."""
-        use_error_shape(request.scope, ANTHROPIC_ERRORS)
         model = serving.model()
         fields = await read_json_object(request, serving.bodies)
         arrived = arrival_time()
@@ -53,7 +50,6 @@ def messages_routes(serving: Serving) -> APIRouter:
     @router.post("/v1/messages/count_tokens", openapi_extra=json_body(CountTokensRequest))
     async def count_tokens(request: Request) -> Response:
         """How many tokens a conversation has, without answering it."""
-        use_error_shape(request.scope, ANTHROPIC_ERRORS)
         model = serving.model()
         fields = await read_json_object(request, serving.bodies)
         body, ignored = parse_request(

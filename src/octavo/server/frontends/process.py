@@ -75,6 +75,7 @@ def main() -> int:
 async def _serve(start: FrontEndStart) -> int:
     from octavo.server.app import build_app
     from octavo.server.frontends.shared_metrics import SharedMetrics
+    from octavo.server.frontends.shared_responses import SharedResponses
     from octavo.server.serve import http_server
     from octavo.text.assets import load_text_assets
 
@@ -86,7 +87,9 @@ async def _serve(start: FrontEndStart) -> int:
     load_assets = functools.partial(
         load_text_assets, start.engine.model, start.server.chat_template
     )
-    app = build_app(client, load_assets, start.server, policy=start.engine.scheduler.policy)
+    responses = SharedResponses(endpoint.directory)
+    policy = start.engine.scheduler.policy
+    app = build_app(client, load_assets, start.server, policy=policy, responses=responses)
     serving: Serving = app.state.serving
     shared = SharedMetrics(endpoint.directory, start.index)
     shared.restore(serving.metrics)
@@ -109,6 +112,7 @@ async def _serve(start: FrontEndStart) -> int:
         await client.close()  # first: it ends what is still open, and the server waits for that
         http.should_exit = True
         await listening
+        await responses.close()
         shared.write(serving)
 
 

@@ -27,6 +27,8 @@ from octavo.engine.named_errors import error_named
 from octavo.engine.process import EngineProcess, start_engine_process
 from octavo.errors import ConfigError, EngineDeadError
 from octavo.server.frontends.process import MODULE, FrontEndReady, FrontEndStart
+from octavo.server.frontends.shared_responses import serving_responses
+from octavo.server.openai.responses.store import ResponseStore
 from octavo.server.serve import (
     DEATH_GRACE_S,
     FLUSH_TIMEOUT_S,
@@ -135,6 +137,10 @@ class _Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
         await self._client.connect()
+        async with serving_responses(self._process.endpoint.directory, ResponseStore()):
+            return await self._run(on_ready)
+
+    async def _run(self, on_ready: "Callable[[str, Ready, TextAssets], None] | None") -> int:
         reporting = asyncio.ensure_future(log_stats(self._client))
         try:
             for index in range(1, 1 + len(self._listeners)):

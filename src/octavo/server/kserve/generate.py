@@ -55,7 +55,7 @@ async def _prepare(
 ) -> tuple[TensorAnswer, Asked, dict[str, Any], dict[str, str]]:
     """The answer, what was asked for, what stands around each response, and headers."""
     model = served(serving, name, version)
-    fields, rest = await read_body(request, serving)
+    fields, rest = await read_body(request, serving.bodies)
     if rest:
         raise InvalidParameterError(f"there are {len(rest)} bytes behind the JSON")
     own, others = _split(fields)

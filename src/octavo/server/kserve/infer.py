@@ -30,7 +30,7 @@ def infer_routes(serving: Serving) -> APIRouter:
     async def infer(request: Request, name: str, version: str | None = None) -> Response:
         """KServe's: continue a text. The model's metadata says which tensors it takes and gives."""
         model = served(serving, name, version)
-        fields, rest = await read_body(request, serving)
+        fields, rest = await read_body(request, serving.bodies)
         strict = serving.config.strict_requests
         body, ignored = parse_request(InferRequest, fields, NO_OTHERS, strict=strict)
         values = _input_values(body, BinaryData(rest))

@@ -28,14 +28,19 @@ _CONFIG_TYPES = {
 }
 
 
+def server_metadata() -> dict[str, Any]:
+    """Name, version and extensions of the server."""
+    return {"name": "octavo", "version": octavo_version(), "extensions": list(EXTENSIONS)}
+
+
 def server_metadata_routes(serving: Serving) -> APIRouter:
     """The routes about the server, bound to `serving`."""
     router = APIRouter()
 
     @router.get("/v2")
-    async def server_metadata() -> dict[str, Any]:
+    async def metadata() -> dict[str, Any]:
         """KServe's: name, version and extensions of the server."""
-        return {"name": "octavo", "version": octavo_version(), "extensions": list(EXTENSIONS)}
+        return server_metadata()
 
     @router.head("/v2/health/live", include_in_schema=False)
     @router.get("/v2/health/live")
@@ -58,6 +63,7 @@ def model_metadata_routes(serving: Serving) -> APIRouter:
     router = APIRouter()
 
     @router.head("/v2/models/{name}/ready", include_in_schema=False)
+    @router.head("/v2/models/{name}/versions/{version}/ready", include_in_schema=False)
     @router.get("/v2/models/{name}/ready")
     @router.get("/v2/models/{name}/versions/{version}/ready", include_in_schema=False)
     async def model_ready(name: str, version: str | None = None) -> Response:

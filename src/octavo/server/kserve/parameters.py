@@ -3,16 +3,22 @@
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, WithJsonSchema
 
 from octavo.core.sampling_params import INT64_MAX, SamplingParams
+from octavo.core.structured_outputs import StructuredOutputsParams
 from octavo.errors import InvalidParameterError
+from octavo.server.json_body import parse_json_object
 from octavo.server.openai.common_fields import SamplingFields, TermsFields
 from octavo.server.openai.fields import Int, KnownFields, Refused
 from octavo.server.openai.sampling import sampling_values
+from octavo.server.openai.structured_outputs import form_of, vllm_options
 
 DEFAULT_MAX_TOKENS = 16
 """vLLM's own default, which Triton's backend leaves as it is."""
+
+
+OptionsInput = Annotated[Any, WithJsonSchema({"anyOf": [{"type": "object"}, {"type": "string"}]})]
 
 
 class GenerateParameters(SamplingFields):
@@ -22,6 +28,10 @@ class GenerateParameters(SamplingFields):
     max_tokens: Int | None = None
     logprobs: Int | None = None
     """Reported with `return_logprobs`."""
+    structured_outputs: OptionsInput = None
+    """One of json, regex, choice, grammar and json_object, as in vLLM; an object, or its JSON as text."""
+    guided_decoding: OptionsInput = None
+    """Its older name."""
 
     priority: Annotated[Int, Field(ge=0, le=2**31 - 1)] | None = None
     """1 is served first, then 2 and so on; 0 is the default. Only with --scheduling-policy priority."""
@@ -43,11 +53,11 @@ PARAMETER_FIELDS = KnownFields(
         "prompt_logprobs": Refused("log-probabilities of prompts have no output tensor"),
         "best_of": Refused("use /v1/completions", (1,)),
         "use_beam_search": Refused("use /v1/completions", (False,)),
-        "guided_decoding": Refused("structured output is not available"),
-        "structured_outputs": Refused("structured output is not available"),
         "truncate_prompt_tokens": Refused("prompts are never cut"),
     },
 )
+
+_FORM_FIELDS = ("structured_outputs", "guided_decoding")
 
 
 def sampling_params(
@@ -60,9 +70,31 @@ def sampling_params(
     values = sampling_values(given, defaults)
     values["max_tokens"] = given.max_tokens
     values["logprobs"] = 0 if wants_logprobs and given.logprobs is None else given.logprobs
+    values["structured_outputs"] = _form(given)
     if given.n is not None:
         values["n"] = given.n
     return SamplingParams(**values)
+
+
+def form_field(given: GenerateParameters) -> str | None:
+    """The parameter that asks for a form, if one does."""
+    return next((name for name in _FORM_FIELDS if getattr(given, name)), None)
+
+
+def _form(given: GenerateParameters) -> StructuredOutputsParams | None:
+    field = form_field(given)
+    if field is None:
+        return None
+    options = getattr(given, field)
+    if isinstance(options, str):
+        options = parse_json_object(options.encode("utf-8"), field)
+    if not isinstance(options, dict) or (given.structured_outputs and given.guided_decoding):
+        raise InvalidParameterError(
+            f"{field} must be an object, given once under one name; given: {str(options)[:80]}",
+            parameter=field,
+            value=options,
+        )
+    return form_of(vllm_options(options, field), field)
 
 
 def asked_terms(given: GenerateParameters) -> TermsFields:
@@ -84,7 +116,7 @@ def from_text(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: _number_or_switch(name, value) for name, value in values.items()}
 
 
-_TEXTS = frozenset({"stop", "bad_words"})
+_TEXTS = frozenset({"stop", "bad_words", *_FORM_FIELDS})
 
 
 def _number_or_switch(name: str, value: Any) -> Any:

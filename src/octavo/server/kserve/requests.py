@@ -7,12 +7,13 @@ from pydantic import Field
 
 from octavo.errors import InvalidParameterError
 from octavo.server.generation import arrival_time
-from octavo.server.json_body import parse_json_object, read_json_and_rest
+from octavo.server.json_body import BodyMemory, parse_json_object, read_json_and_rest
 from octavo.server.kserve.parameters import (
     DEFAULT_MAX_TOKENS,
     PARAMETER_FIELDS,
     GenerateParameters,
     asked_terms,
+    form_field,
     from_text,
     sampling_params,
 )
@@ -54,7 +55,7 @@ class TritonGenerateRequest(RequestBody):
     return_num_output_tokens: bool | None = None
 
 
-async def read_body(request: Request, serving: Serving) -> tuple[dict[str, Any], bytes]:
+async def read_body(request: Request, bodies: BodyMemory) -> tuple[dict[str, Any], bytes]:
     """The JSON of a body and the binary data behind it. Raises HttpError, InvalidParameterError."""
     length = request.headers.get(HEADER_LENGTH)
     if length is not None and not (length.isascii() and length.isdecimal()):
@@ -62,7 +63,7 @@ async def read_body(request: Request, serving: Serving) -> tuple[dict[str, Any],
             f"{HEADER_LENGTH} must be a number of bytes; given: {length[:40]}"
         )
     num_bytes = None if length is None else int(length[:20])
-    return await read_json_and_rest(request, serving.bodies, num_bytes)
+    return await read_json_and_rest(request, bodies, num_bytes)
 
 
 async def prepare(
@@ -98,5 +99,6 @@ async def prepare(
         default_max_tokens=DEFAULT_MAX_TOKENS,
         arrived=arrived,
         terms=serving.terms(http_request, arrived, asked_terms(given)),
+        form_field=form_field(given),
     )
     return plain, ignored

@@ -12,7 +12,9 @@ from octavo.server.json_body import BodyMemory
 from octavo.server.models.dispatch import MODEL_HEADER, REASON_HEADER, Choices, Dispatcher
 from octavo.server.models.metrics import ModelsExposition
 from octavo.server.models.registry import ModelRegistry
+from octavo.server.models.repository import kserve_routes, repository_routes
 from octavo.server.models.routes import model_routes, server_routes
+from octavo.server.openai.responses.stored_routes import stored_response_routes
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,9 @@ def build_models_app(registry: ModelRegistry, config: ServerConfig) -> ModelsApp
     install_error_handlers(app)
     app.include_router(server_routes(registry, exposition))
     app.include_router(model_routes(registry, bodies, config.shutdown_timeout_s))
+    app.include_router(kserve_routes(registry))
+    app.include_router(repository_routes(registry, bodies, config))
+    app.include_router(stored_response_routes(registry.responses))
     app.add_middleware(Dispatcher, registry=registry, bodies=bodies, choices=choices)
     add_middleware(app, config, MODEL_HEADER, REASON_HEADER)
     return ModelsApp(app, exposition)

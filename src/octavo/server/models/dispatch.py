@@ -17,18 +17,24 @@ from octavo.errors import OctavoError
 from octavo.server.disconnect import run_while_connected
 from octavo.server.http_errors import error_response, error_shape_of
 from octavo.server.json_body import BodyMemory, read_body
+from octavo.server.kserve.statistics import ALL_STATISTICS
 from octavo.server.models.registry import Candidate, ModelRegistry
 from octavo.server.models.request_size import named_model, prompt_chars
+from octavo.server.openai.responses.stored_routes import STORED_PREFIX
 from octavo.server.paths import route_path
 
 MODEL_HEADER = "x-octavo-model"
 REASON_HEADER = "x-octavo-model-choice"
 UNAVAILABLE = frozenset((429, 503))
 """Statuses of a model that cannot answer now: its queue is full, or it has no engine."""
-_OWN_PATHS = frozenset(("/", "/health", "/ping", "/version", "/load", "/metrics"))
-_OWN_PREFIX = "/v1/models"
+_OWN_PATHS = frozenset(
+    ("/", "/health", "/ping", "/version", "/load", "/metrics", "/v2", ALL_STATISTICS)
+)
+_OWN_PREFIXES = ("/v1/models", STORED_PREFIX, "/v2/health/", "/v2/repository/")
 _MODEL_PATH = "/v2/models/"
 """In KServe's protocol the path names the model."""
+_IS_READY = "/ready"
+"""Ends a path that asks about a model, which is not to be loaded for that."""
 
 Choices: TypeAlias = Counter[tuple[str, str]]
 """Requests by (model that answered, why it was chosen)."""
@@ -96,7 +102,8 @@ def _is_own(scope: Scope) -> bool:
     path = route_path(scope)
     if path == "/" and scope["method"] == "POST":
         return False
-    return path in _OWN_PATHS or path.startswith(_OWN_PREFIX)
+    is_question = path.startswith(_MODEL_PATH) and path.endswith(_IS_READY)
+    return path in _OWN_PATHS or path.startswith(_OWN_PREFIXES) or is_question
 
 
 def _named(scope: Scope, body: bytes) -> tuple[str | None, int]:

@@ -10,6 +10,7 @@ from octavo.errors import OctavoError
 from octavo.server.http_errors import HttpError
 from octavo.server.models.settings import LoadWhen, ModelSettings, check_models
 from octavo.server.models.slot import ModelSlot, SlotState, Unloaded
+from octavo.server.openai.responses.store import ResponseStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +35,15 @@ class ModelRegistry:
         """Raises ConfigError for names that do not fit together."""
         check_models(models)
         self._by_name = {name: model for model in models for name in model.names}
+        self.responses = ResponseStore()
+        """Of all models: a conversation may go on with another."""
         self.slots = {
             model.name: ModelSlot(
-                model, server, self._accepted(model, models), engine_module=engine_module
+                model,
+                server,
+                self._accepted(model, models),
+                self.responses,
+                engine_module=engine_module,
             )
             for model in models
         }
@@ -121,9 +128,18 @@ class ModelRegistry:
         """End every engine at once."""
         await asyncio.gather(*(slot.close() for slot in self.slots.values()))
 
-    @property
-    def is_serving(self) -> bool:
-        """Whether no model is on its way to its first answers, and some model answers or would load."""
+    def check_serving(self) -> None:
+        """Raise HttpError 503 while a model is on its way to its first answers, and if none answers or would load."""
+        if not self._is_serving():
+            states = {name: slot.state.value for name, slot in self.slots.items()}
+            raise HttpError(
+                503,
+                "Not all models are loaded: " + ", ".join(f"{n} {s}" for n, s in states.items()),
+                headers={"retry-after": "1"},
+                extra={"models": states},
+            )
+
+    def _is_serving(self) -> bool:
         states = {slot.state for slot in self.slots.values()}
         is_starting = any(
             slot.settings.load is LoadWhen.START and slot.num_loads == 0

@@ -39,19 +39,14 @@ def server_routes(registry: ModelRegistry, exposition: ModelsExposition) -> APIR
     """/, /health, /ping, /version, /load and /metrics, for all models together."""
     router = APIRouter()
 
+    @router.head("/health", include_in_schema=False)
+    @router.head("/ping", include_in_schema=False)
     @router.get("/health")
     @router.get("/ping")
     @router.post("/ping")
     async def health() -> Response:
         """200 when what loads at the start has loaded, and some model answers or would load; else 503 with the states."""
-        if not registry.is_serving:
-            states = {name: slot.state.value for name, slot in registry.slots.items()}
-            raise HttpError(
-                503,
-                "Not all models are loaded: " + ", ".join(f"{n} {s}" for n, s in states.items()),
-                headers={"retry-after": "1"},
-                extra={"models": states},
-            )
+        registry.check_serving()
         return Response(status_code=200)
 
     @router.get("/")
@@ -101,7 +96,7 @@ def model_routes(
         try:
             await slot.load()
         except OctavoError as error:
-            raise _cannot_load(slot, error) from error
+            raise cannot_load(slot, error) from error
         return _card(slot.name, slot, created)
 
     @router.post("/v1/models/unload")
@@ -144,7 +139,7 @@ def _timeout(body: UnloadRequest, default_s: float) -> float:
     return timeout_s
 
 
-def _cannot_load(slot: ModelSlot, error: OctavoError) -> HttpError:
+def cannot_load(slot: ModelSlot, error: OctavoError) -> HttpError:
     """It is the server's settings or machine that do not fit the model, not the request."""
     status = 503 if isinstance(error, (ConfigError, EngineDeadError)) else 500
     return HttpError(status, f"The model `{slot.name}` cannot be loaded: {error}", param="model")

@@ -21,6 +21,7 @@ from octavo.errors import EngineDeadError, OctavoError, QueueFullError
 from octavo.server.app import build_app
 from octavo.server.http_errors import HttpError
 from octavo.server.models.settings import LoadWhen, ModelSettings
+from octavo.server.openai.responses.store import Responses
 from octavo.server.serving import Serving
 from octavo.server.stats_log import log_stats
 from octavo.text.assets import load_text_assets
@@ -87,10 +88,11 @@ class ModelSlot:
         settings: ModelSettings,
         server: ServerConfig,
         accepted_names: tuple[str, ...],
+        responses: Responses,
         *,
         engine_module: str,
     ) -> None:
-        """`accepted_names`: of all models that hand requests to this one, too; its own first."""
+        """`accepted_names`: of all models that hand requests to this one, too; its own first. All share `responses`."""
         self.settings = settings
         self.loaded: Loaded | None = None
         self.error: OctavoError | None = None
@@ -109,6 +111,7 @@ class ModelSlot:
             chat_template=settings.chat_template or server.chat_template,
             allowed_origins=(),  # the server as a whole answers browsers
         )
+        self._responses = responses
         self._engine_module = engine_module
         self._state = (
             SlotState.UNLOADED if settings.load is LoadWhen.COMMAND else SlotState.SLEEPING
@@ -137,6 +140,11 @@ class ModelSlot:
         self._last_used = time.monotonic()
         self._changed.set()
         self._changed = asyncio.Event()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a request is answered: at once, or when the model has been loaded for it."""
+        return not self.is_closing and self._state in (SlotState.READY, SlotState.SLEEPING)
 
     # requests
 
@@ -238,7 +246,13 @@ class ModelSlot:
             load_assets = functools.partial(
                 load_text_assets, engine.model, self._server.chat_template
             )
-            app = build_app(client, load_assets, self._server, policy=engine.scheduler.policy)
+            app = build_app(
+                client,
+                load_assets,
+                self._server,
+                policy=engine.scheduler.policy,
+                responses=self._responses,
+            )
             await app.state.serving.load()
         except BaseException:
             await client.close()

@@ -171,16 +171,20 @@ def tool_choice_of(
             parameter=form,
         )
     several = body.parallel_tool_calls is not False
-    if isinstance(given, Mapping):
+    if given not in (None, "auto", "required"):
         return ToolChoice((_named(given, tools),), must_call=True, several=False)
     return ToolChoice(tuple(tools), must_call=given == "required", several=several)
 
 
-def _named(choice: Mapping[str, Any], tools: list[Tool]) -> Tool:
-    function = choice.get("function")
-    name = function.get("name") if isinstance(function, Mapping) else None
+def _named(choice: str | Mapping[str, Any], tools: list[Tool]) -> Tool:
+    name: Any = choice
+    kind = "function"
+    if isinstance(choice, Mapping):
+        function = choice.get("function")
+        name = function.get("name") if isinstance(function, Mapping) else None
+        kind = choice.get("type", kind)  # clients of TGI leave it out
     found = next((tool for tool in tools if tool.name == name), None)
-    if choice.get("type") != "function" or found is None:
+    if kind != "function" or found is None:
         raise InvalidParameterError(
             "tool_choice must be none, auto, required or name one of the tools, as in "
             '{"type": "function", "function": {"name": ...}}; '

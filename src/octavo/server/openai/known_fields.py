@@ -58,6 +58,7 @@ CHAT_FIELDS = KnownFields(
         "audio": Refused(_MULTIMODAL),
         "verbosity": Refused("this model has no levels of verbosity", ("medium",)),
         "web_search_options": Refused("web search is not available"),
+        "tool_prompt": Refused("the chat template explains the tools", ("",)),
         "moderation": Refused("there is no moderation"),
     },
 )

@@ -1,6 +1,6 @@
 """The fields that are honoured, of each request of the OpenAI family. Others: `known_fields`."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import Field, WithJsonSchema
 
@@ -46,6 +46,8 @@ class ResponseFormat(NestedBody):
 
     type: str
     json_schema: JsonSchemaFormat | None = None
+    value: Any = None
+    """The schema or expression, as TGI has it: with the types json, json_object, json_schema and regex."""
 
 
 class GenerationBody(SamplingFields, TermsFields):
@@ -116,8 +118,8 @@ class ChatRequest(TemplateBody, GenerationBody):
     top_logprobs: Int | None = None
     echo: bool | None = None
     """Put the text of a final assistant message in front of the answer."""
-    tool_choice: Literal["none", "auto", "required"] | dict[str, Any] | None = None
-    """Null: auto if there are tools."""
+    tool_choice: str | dict[str, Any] | None = None
+    """none, auto, required, or a tool: its name by itself too, as TGI has it. Null: auto if there are tools."""
     parallel_tool_calls: bool | None = None
     """False: at most one call."""
     include_reasoning: bool | None = None

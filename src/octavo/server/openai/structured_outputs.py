@@ -1,6 +1,6 @@
-"""The request fields that say what form an answer has: OpenAI's, vLLM's, and vLLM's older ones."""
+"""The request fields that say what form an answer has: OpenAI's, vLLM's and its older ones, TGI's."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from octavo.core.structured_outputs import StructuredOutputsParams
@@ -37,10 +37,15 @@ def structured_outputs(body: GenerationBody) -> StructuredOutputsParams | None:
             f"only one of {', '.join(fields)} can be given: an answer has one form",
             parameter=fields[1],
         )
+    return form_of(_options(body, fields[0]), fields[0])
+
+
+def form_of(options: Mapping[str, Any], field: str) -> StructuredOutputsParams:
+    """vLLM's options as the form that they ask for. Raises InvalidParameterError, UnsupportedParameterError for `field`."""
     try:
-        return StructuredOutputsParams(**_options(body, fields[0]))
+        return StructuredOutputsParams(**options)
     except UserError as error:
-        raise naming_field(error, fields[0]) from error
+        raise naming_field(error, field) from error
 
 
 def form_field(body: GenerationBody) -> str | None:
@@ -84,7 +89,7 @@ def _options(body: GenerationBody, field: str) -> dict[str, Any]:
         assert body.response_format is not None
         options = _response_format(body.response_format)
     elif field == _OWN_FIELD:
-        options = _own_options(body.structured_outputs or {})
+        options = vllm_options(body.structured_outputs or {}, field)
     else:
         options = {_GUIDED[field]: getattr(body, field)}
     if body.guided_whitespace_pattern is not None:
@@ -93,6 +98,8 @@ def _options(body: GenerationBody, field: str) -> dict[str, Any]:
 
 
 def _response_format(form: ResponseFormat) -> dict[str, Any]:
+    if form.value is not None:
+        return tgi_options(form.type, form.value, "response_format")
     if form.type == "json_object":
         return {"json_object": True}
     if form.type != "json_schema":
@@ -110,13 +117,34 @@ def _response_format(form: ResponseFormat) -> dict[str, Any]:
     return {"json": schema}
 
 
-def _own_options(given: dict[str, Any]) -> dict[str, Any]:
+def tgi_options(kind: str, value: Any, field: str) -> dict[str, Any]:
+    """A form as Text Generation Inference has it, its type and its value, in vLLM's options. Raises InvalidParameterError."""
+    if kind in ("json", "json_object"):
+        return {"json": value}
+    if kind == "regex":
+        return {"regex": value}
+    if kind != "json_schema":
+        raise InvalidParameterError(
+            f"{field}: type must be json, json_object, json_schema or regex; given: {kind[:80]}",
+            parameter=field,
+            value=kind,
+        )
+    if not isinstance(value, Mapping) or "schema" not in value:
+        raise InvalidParameterError(
+            f"{field}: the value must be an object with a schema, as the type json_schema has it",
+            parameter=field,
+        )
+    return {"json": value["schema"]}
+
+
+def vllm_options(given: Mapping[str, Any], field: str) -> dict[str, Any]:
+    """The options of a request that say something here. Raises InvalidParameterError for one that there is not."""
     options = {name: value for name, value in given.items() if name not in _NO_EFFECT}
     for name in options:
         if name not in _KNOWN:
             raise InvalidParameterError(
-                f"{_OWN_FIELD} has no option {name[:80]!r}; it has {', '.join(_KNOWN)}",
-                parameter=_OWN_FIELD,
+                f"{field} has no option {name[:80]!r}; it has {', '.join(_KNOWN)}",
+                parameter=field,
             )
     # null means the default, as in all of a request.
     return {name: value for name, value in options.items() if value is not None}

@@ -5,6 +5,7 @@ from typing import Any
 
 from octavo.errors import (
     EngineDeadError,
+    InvalidParameterError,
     QueueFullError,
     RequestFailedError,
     TemplateError,
@@ -31,8 +32,16 @@ def _status(error: Exception) -> int:
 def _body(error: Exception) -> dict[str, Any]:
     for kind, _, name, prefix in _KINDS:
         if isinstance(error, kind):
-            return {"error": prefix + message_of(error), "error_type": name}
+            return {"error": prefix + _text(error), "error_type": name}
     return {"error": message_of(error), "error_type": _name(error)}
+
+
+def _text(error: Exception) -> str:
+    """The message, in TGI's words where a grammar is wrong: ours begin with the field and a colon."""
+    text = message_of(error)
+    if isinstance(error, InvalidParameterError) and text.startswith("grammar: "):
+        return text.replace(": ", " is not valid: ", 1)
+    return text
 
 
 def _name(error: Exception) -> str:

@@ -18,7 +18,7 @@ from octavo.server.streaming import EventStream
 from octavo.server.tgi.answer import TgiAnswer
 from octavo.server.tgi.errors import TGI_ERRORS
 from octavo.server.tgi.requests import GENERATE_FIELDS, GenerateRequest
-from octavo.server.tgi.validation import check_lengths, validate
+from octavo.server.tgi.validation import FORM_FIELD, check_lengths, validate
 
 _COMPUTE_TYPE = {"x-compute-type": "cpu"}
 
@@ -116,6 +116,7 @@ class _Exchange:
             default_max_tokens=None,
             arrived=self._arrived,
             terms=self._serving.terms(self._http_request, self._arrived),
+            form_field=FORM_FIELD,
         )
         return TgiAnswer(plain, asked, body.inputs), len(token_ids)
 

@@ -1,6 +1,6 @@
 """The fields of Text Generation Inference's requests."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from octavo.server.openai.fields import Int, KnownFields, NestedBody, Refused, RequestBody
 
@@ -13,7 +13,6 @@ class GenerateParameters(NestedBody):
         refused={
             "typical_p": Refused("typical sampling is not available"),
             "watermark": Refused("watermarks are not available", (False,)),
-            "grammar": Refused("structured output is not available"),
             "adapter_id": Refused("adapters are not available"),
         },
     )
@@ -42,6 +41,8 @@ class GenerateParameters(NestedBody):
     seed: Int | None = None
     top_n_tokens: Int | None = None
     """Most likely tokens to report at each position."""
+    grammar: dict[str, Any] | None = None
+    """The form of the answer: `type` (json, json_schema or regex) and `value` (the schema or the expression)."""
 
 
 class GenerateRequest(RequestBody):

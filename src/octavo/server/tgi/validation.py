@@ -5,17 +5,20 @@ The model's generation config sets nothing here: TGI does not read it.
 
 import random
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from octavo.core.sampling_params import SamplingParams
+from octavo.core.structured_outputs import StructuredOutputsParams
 from octavo.errors import InvalidParameterError
 from octavo.server.openai.limits import check_words_len
+from octavo.server.openai.structured_outputs import form_of, tgi_options
 from octavo.server.tgi.requests import GenerateParameters, GenerateRequest
 
 MAX_BEST_OF = 2
 MAX_STOP_SEQUENCES = 4
 MAX_TOP_N_TOKENS = 5
 """As TGI's launcher sets these three by default."""
+FORM_FIELD = "grammar"
 _NUM_SEEDS = 2**63
 
 
@@ -121,7 +124,18 @@ def _params(
         max_tokens=parameters.max_new_tokens,
         logprobs=(parameters.top_n_tokens or 0) if wants_logprobs else None,
         prompt_logprobs=0 if parameters.decoder_input_details else None,
+        structured_outputs=_form(parameters.grammar),
     )
+
+
+def _form(grammar: dict[str, Any] | None) -> StructuredOutputsParams | None:
+    if grammar is None:
+        return None
+    kind = grammar.get("type")
+    if not isinstance(kind, str) or set(grammar) != {"type", "value"}:
+        names = ", ".join(grammar)[:80]
+        _refuse(FORM_FIELD, names, f"grammar: it must have a type and a value; given: {names}")
+    return form_of(tgi_options(kind, grammar["value"], FORM_FIELD), FORM_FIELD)
 
 
 def _or(value: float | None, default: float) -> float:

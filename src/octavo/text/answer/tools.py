@@ -16,6 +16,8 @@ MAX_NAME_CHARS = 256
 MAX_CALLS = 16
 """Calls that an answer may consist of where it must consist of calls: some models never stop calling."""
 _ANY_ARGUMENTS: Mapping[str, Any] = {"type": "object"}
+_ARGUMENTS = StructuredOutputsParams(json_object=True)
+"""How the JSON of a call is written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,7 @@ def calls_grammar(
         _call_schema(tool, i, form, any_arguments=may_speak and not tool.strict)
         for i, tool in enumerate(tools)
     ]
-    body = json.dumps({"anyOf": schemas, "x-guidance": _options()})
+    body = json.dumps({"anyOf": schemas, "x-guidance": json_options(_ARGUMENTS)})
     return "\n".join([*lines, f"tail: {tail}", f"body: %json {body}"])
 
 
@@ -98,14 +100,10 @@ def schema_mistake(tools: Sequence[Tool]) -> str | None:
     Takes as long as `find_mistake`.
     """
     for tool in tools:
-        found = find_mistake(tool.parameters, _options())
+        found = find_mistake(tool.parameters, json_options(_ARGUMENTS))
         if found is not None:
             return f"{tool.place}{_path(found.place)}: {' '.join(found.message.split())}"
     return None
-
-
-def _options() -> dict[str, object]:
-    return json_options(StructuredOutputsParams(json_object=True))
 
 
 def _path(pointer: str) -> str:

@@ -1,19 +1,15 @@
 """A virtual environment for each system that is compared: none of them is a dependency of ours."""
 
 import json
-import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from octavo.checkpoints.named_models import cache_dir
-from octavo.evaluation.comparison.peers.peer import PeerError
+from octavo.evaluation.comparison.peers.program import output_of
 from octavo.progress import Progress
 
-INSTALL_TIMEOUT_S = 3600.0
-"""llama.cpp is compiled: ten minutes on two cores, more on busy ones."""
-_SAID_LINES = 3
 _LIST_VERSIONS = (
     "import importlib.metadata as m, json; "
     "print(json.dumps({d.name.lower(): d.version for d in m.distributions()}))"
@@ -63,18 +59,5 @@ class Environment:
 
 
 def _call(command: list[str]) -> str:
-    """What a command prints. Raises PeerError with its last words if it fails."""
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=INSTALL_TIMEOUT_S
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise PeerError(f"{' '.join(command[:4])}: {error}") from error
-    if done.returncode:
-        raise PeerError(f"{' '.join(command[:4])} failed: {last_words(done.stderr)}")
-    return done.stdout
-
-
-def last_words(text: str) -> str:
-    """The end of what a program said."""
-    return " | ".join(text.strip().splitlines()[-_SAID_LINES:]) or "it said nothing"
+    """What a command prints. Raises PeerError."""
+    return output_of(f"{' '.join(command[:4])} failed", command, {})

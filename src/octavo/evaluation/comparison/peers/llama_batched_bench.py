@@ -4,16 +4,13 @@ Its prompts are made up, of the lengths of ours.
 """
 
 import json
-import os
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from octavo.evaluation.comparison.peers.environment import last_words
 from octavo.evaluation.comparison.peers.peer import Job, PeerError, Run, rates
+from octavo.evaluation.comparison.peers.program import last_words, output_of
 
-TIMEOUT_S = 3600.0
 STATE = {"speculation": "off", "prefix_cache": "off"}
 
 
@@ -31,16 +28,7 @@ def run_batched_bench(tool: Path, weights: Path, job: Job, variables: Mapping[st
         "-npp", str(prompt_len), "-ntg", str(max_tokens), "-npl", str(count),
         "--threads", threads, "--threads-batch", threads, "--output-format", "jsonl",
     ]  # fmt: skip
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=TIMEOUT_S,
-            env={**os.environ, **variables},
-        )  # fmt: skip
-    except subprocess.TimeoutExpired as error:
-        raise PeerError(f"{tool.name}: {error}") from error
-    if done.returncode:
-        raise PeerError(f"{tool.name}: {last_words(done.stderr)}")
-    found = parse_batch(done.stdout, count)
+    found = parse_batch(output_of(tool.name, command, variables), count)
     num_output_tokens = int(found["tg"]) * count
     facts = {name: found[name] for name in ("speed_pp", "speed_tg")}
     return Run(rates(job.items, num_output_tokens, found["t_pp"] + found["t_tg"]), STATE, facts)

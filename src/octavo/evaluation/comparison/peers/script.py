@@ -1,21 +1,19 @@
 """Runs one of the scripts in `inside` with the Python of a peer's environment."""
 
 import json
-import os
-import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from octavo.evaluation.comparison.peers.environment import Environment, last_words
+from octavo.evaluation.comparison.peers.environment import Environment
 from octavo.evaluation.comparison.peers.peer import Job, PeerError, Run, Setting, rates
+from octavo.evaluation.comparison.peers.program import last_words, run_program
 from octavo.evaluation.throughput import WorkItem
 
 INSIDE = Path(__file__).parent / "inside"
 RESULT = "RESULT "
 """What the line begins with that a script ends with; libraries print lines of their own."""
-TIMEOUT_S = 3600.0
 
 
 def run_script(
@@ -53,13 +51,7 @@ def call_script(
         json.dump(task, file)
         file.flush()
         command = [str(python), str(INSIDE / script), file.name]
-        try:
-            done = subprocess.run(
-                command, capture_output=True, text=True, check=False, timeout=TIMEOUT_S,
-                env={**os.environ, "OMP_NUM_THREADS": str(job.num_threads), **variables},
-            )  # fmt: skip
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise PeerError(f"{script}: {error}") from error
+        done = run_program(script, command, {"OMP_NUM_THREADS": str(job.num_threads), **variables})
     return parse_result(done.stdout, done.stderr)
 
 

@@ -39,9 +39,7 @@ class VllmPeer:
 
     def run(self, job: Job, setting: Setting) -> Run:
         """One leg."""
-        return run_script(
-            ENVIRONMENT, "vllm_offline.py", folder_of(job), job, setting, VARIABLES
-        )
+        return run_script(ENVIRONMENT, "vllm_offline.py", folder_of(job), job, setting, VARIABLES)
 
     def server(self, job: Job, setting: Setting, port: int) -> ServerCommand:
         """What `vllm serve` runs: that command itself asks for a package named vllm, and this build has another name."""

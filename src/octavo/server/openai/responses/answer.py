@@ -1,7 +1,7 @@
 """The answer of /v1/responses, whole or as a stream of events."""
 
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -27,7 +27,7 @@ _TAKEN_OVER = (
 class ResponsesAnswer:
     """Turns outputs into the output items of a response: messages, function calls, reasoning.
 
-    `keep` is called with the finished response, once, before its last byte is sent.
+    `keep` is called with the finished response, once, before its last byte is sent: who has it may go on from it.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class ResponsesAnswer:
         exchange: Exchange,
         plan: AnswerPlan,
         body: ResponsesRequest,
-        keep: Callable[[dict[str, Any]], None],
+        keep: Callable[[dict[str, Any]], Awaitable[None]],
     ) -> None:
         self._exchange = exchange
         self._body = body
@@ -65,7 +65,7 @@ class ResponsesAnswer:
             pass
         for _ in self._items.finish(self._status):
             pass
-        return msgspec.json.encode(self._finished())
+        return msgspec.json.encode(await self._finished())
 
     async def frames(self) -> AsyncGenerator[bytes, None]:
         """The events, from `response.created` to `response.completed`, `response.incomplete` or `response.failed`.
@@ -83,8 +83,10 @@ class ResponsesAnswer:
             for frame in self._failed(error):
                 yield frame
         else:
-            for frame in self._last_frames():
-                yield frame
+            for name, fields in self._items.finish(self._status):
+                yield self._event(name, **fields)
+            response = await self._finished()
+            yield self._event(response["status"], response=response)
 
     def _frames_of(self, output: Output) -> Iterator[bytes]:
         if not self._num_events:
@@ -98,12 +100,6 @@ class ResponsesAnswer:
             parts = self._parts(output.text, logprobs, is_last=output.finish_reason is not None)
             for name, fields in self._items.add(parts, logprobs):
                 yield self._event(name, **fields)
-
-    def _last_frames(self) -> Iterator[bytes]:
-        for name, fields in self._items.finish(self._status):
-            yield self._event(name, **fields)
-        response = self._finished()
-        yield self._event(response["status"], response=response)
 
     def _parts(self, text: str, logprobs: list[dict[str, Any]], *, is_last: bool) -> list[Part]:
         """Tokens without text may have log-probabilities, which text has to carry."""
@@ -129,7 +125,7 @@ class ResponsesAnswer:
         reason = self._last.finish_reason if self._last else None
         return "incomplete" if reason in ("length", "abort") else "completed"
 
-    def _finished(self) -> dict[str, Any]:
+    async def _finished(self) -> dict[str, Any]:
         """The whole response, which is kept if the client wants that."""
         response = self._response(self._status)
         if self._status == "incomplete":
@@ -138,7 +134,7 @@ class ResponsesAnswer:
             response["completed_at"] = now()
         response["output"] = self._items.items
         response["usage"] = self._counts()
-        self._keep(response)
+        await self._keep(response)
         return response
 
     def _response(self, status: str) -> dict[str, Any]:

@@ -1,10 +1,10 @@
-"""/v1/responses: make, get and forget responses."""
+"""POST /v1/responses: make a response. Those that are kept: `stored_routes`."""
 
 from typing import Any
 
 import msgspec
 from fastapi import APIRouter, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from octavo.errors import UnsupportedParameterError
 from octavo.server.generation import arrival_time
@@ -22,7 +22,8 @@ from octavo.server.openai.responses.conversation import (
 )
 from octavo.server.openai.responses.item_fields import unknown_in_lists
 from octavo.server.openai.responses.request import RESPONSES_FIELDS, ResponsesRequest
-from octavo.server.openai.responses.store import ResponseStore, StoredResponse
+from octavo.server.openai.responses.store import StoredResponse
+from octavo.server.openai.responses.stored_routes import not_found
 from octavo.server.openapi import json_body
 from octavo.server.serving import Serving
 
@@ -38,9 +39,8 @@ _DIALECT = Dialect(
 
 
 def responses_routes(serving: Serving) -> APIRouter:
-    """The routes, bound to `serving`, with a store of their own."""
+    """The route, bound to `serving`."""
     router = APIRouter()
-    store = ResponseStore()
 
     @router.post("/v1/responses", openapi_extra=json_body(ResponsesRequest))
     async def create_response(request: Request) -> Response:
@@ -56,52 +56,29 @@ def responses_routes(serving: Serving) -> APIRouter:
         tenant = key_hash(request)
         messages = input_messages(body)
         if body.previous_response_id is not None:
-            previous = store.get(tenant, body.previous_response_id, "previous_response_id")
-            messages = [*previous.messages, *messages]
+            messages = [*await _earlier(serving, tenant, body.previous_response_id), *messages]
         chat = chat_request(body, messages)
         made = await chat_exchange(serving, model, chat, request, _DIALECT, ignored, arrived)
         if chat.logprobs and not made.plan.is_plain:
             raise _no_logprobs(body)
 
-        def keep(response: dict[str, Any]) -> None:
+        async def keep(response: dict[str, Any]) -> None:
             if body.store is not False:
-                store.put(tenant, response["id"], _stored(body, messages, response))
+                stored = _stored(body, messages, response)
+                await serving.responses.put(tenant, response["id"], stored)
 
         answer = ResponsesAnswer(made.exchange, made.plan, body, keep)
         return await send(made.exchange, answer, request, last=b"")
 
-    _add_stored_routes(router, store)
     return router
 
 
-def _add_stored_routes(router: APIRouter, store: ResponseStore) -> None:
-    @router.get("/v1/responses/{response_id}")
-    async def retrieve_response(response_id: str, request: Request) -> Response:
-        """A stored response."""
-        stored = store.get(key_hash(request), response_id)
-        return Response(stored.body, media_type="application/json")
-
-    @router.get("/v1/responses/{response_id}/input_items")
-    async def list_input_items(response_id: str, request: Request) -> Response:
-        """What a stored response answered, newest first."""
-        items = store.get(key_hash(request), response_id).items
-        if request.query_params.get("order", "desc") == "desc":
-            items = items[::-1]
-        return JSONResponse(
-            {
-                "object": "list",
-                "data": items,
-                "first_id": items[0]["id"],
-                "last_id": items[-1]["id"],
-                "has_more": False,
-            }
-        )
-
-    @router.delete("/v1/responses/{response_id}")
-    async def delete_response(response_id: str, request: Request) -> Response:
-        """Forget a stored response."""
-        store.delete(key_hash(request), response_id)
-        return JSONResponse({"id": response_id, "object": "response", "deleted": True})
+async def _earlier(serving: Serving, tenant: str, response_id: str) -> list[dict[str, Any]]:
+    """The conversation up to a response that is kept. Raises HttpError 404."""
+    stored = await serving.responses.get(tenant, response_id)
+    if stored is None:
+        raise not_found(response_id, "previous_response_id")
+    return msgspec.json.decode(stored.messages, type=list[dict[str, Any]])
 
 
 def _no_logprobs(body: ResponsesRequest) -> UnsupportedParameterError:
@@ -115,11 +92,9 @@ def _no_logprobs(body: ResponsesRequest) -> UnsupportedParameterError:
 def _stored(
     body: ResponsesRequest, messages: list[dict[str, Any]], response: dict[str, Any]
 ) -> StoredResponse:
-    data = msgspec.json.encode(response)
-    conversation = (*messages, *item_messages(response["output"], "output"))
-    items = tuple(_input_items(body, response["id"]))
-    num_bytes = len(data) + len(msgspec.json.encode([conversation, items]))
-    return StoredResponse(data, conversation, items, num_bytes)
+    conversation = [*messages, *item_messages(response["output"], "output")]
+    items = _input_items(body, response["id"])
+    return StoredResponse(*map(msgspec.json.encode, (response, conversation, items)))
 
 
 def _input_items(body: ResponsesRequest, response_id: str) -> list[dict[str, Any]]:

@@ -1,10 +1,9 @@
-"""Responses that were made, for those that go on from them: the newest, in the memory of this process."""
+"""Responses that were made, for those that go on from them: the newest, in the memory of one process."""
 
 from collections import OrderedDict
-from dataclasses import dataclass
-from typing import Any
+from typing import Protocol
 
-from octavo.server.http_errors import HttpError
+import msgspec
 
 MAX_STORED_RESPONSES = 4096
 """Responses that are kept."""
@@ -12,22 +11,40 @@ MAX_STORED_BYTES = 64 * 2**20
 """Bytes that they may take together, as JSON."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoredResponse:
-    """A response and what it was an answer to."""
+class StoredResponse(msgspec.Struct, frozen=True):
+    """A response and what it was an answer to, as JSON."""
 
     body: bytes
     """The response, as it was sent."""
-    messages: tuple[dict[str, Any], ...]
+    messages: bytes
     """The conversation up to and with the answer, without instructions, as chat messages."""
-    items: tuple[dict[str, Any], ...]
+    items: bytes
     """The input of the request that it answered."""
-    num_bytes: int
-    """About what it takes."""
+
+    @property
+    def num_bytes(self) -> int:
+        """What it takes."""
+        return len(self.body) + len(self.messages) + len(self.items)
+
+
+class Responses(Protocol):
+    """Where responses are kept. Each tenant sees its own only."""
+
+    async def put(self, tenant: str, response_id: str, response: StoredResponse) -> None:
+        """Keep a response; the oldest go where it has no room."""
+        ...
+
+    async def get(self, tenant: str, response_id: str) -> StoredResponse | None:
+        """A response, if it is kept."""
+        ...
+
+    async def delete(self, tenant: str, response_id: str) -> bool:
+        """Forget a response. False: it was not kept."""
+        ...
 
 
 class ResponseStore:
-    """Drops the oldest where a new one has no room. Each tenant sees its own only."""
+    """Implements `Responses`, bounded in their number and in their bytes."""
 
     def __init__(
         self, max_responses: int = MAX_STORED_RESPONSES, max_bytes: int = MAX_STORED_BYTES
@@ -40,32 +57,24 @@ class ResponseStore:
     def __len__(self) -> int:
         return len(self._responses)
 
-    def put(self, tenant: str, response_id: str, response: StoredResponse) -> None:
-        """Keep a response. One that is larger than all the room there is goes at once."""
+    async def put(self, tenant: str, response_id: str, response: StoredResponse) -> None:
+        """See `Responses`. One that is larger than all the room there is goes at once."""
         self._drop((tenant, response_id))
         self._responses[tenant, response_id] = response
         self._num_bytes += response.num_bytes
         while len(self._responses) > self._max_responses or self._num_bytes > self._max_bytes:
             self._drop(next(iter(self._responses)))
 
-    def get(self, tenant: str, response_id: str, param: str | None = None) -> StoredResponse:
-        """A response that is kept. Raises HttpError 404."""
-        try:
-            return self._responses[tenant, response_id]
-        except KeyError:
-            raise HttpError(
-                404,
-                f"Response with id {response_id[:200]!r} not found: it was made with store=false, by another server "
-                f"or with another key, or is older than the newest {self._max_responses}.",
-                param=param,
-            ) from None
+    async def get(self, tenant: str, response_id: str) -> StoredResponse | None:
+        """See `Responses`."""
+        return self._responses.get((tenant, response_id))
 
-    def delete(self, tenant: str, response_id: str) -> None:
-        """Forget a response. Raises HttpError 404."""
-        self.get(tenant, response_id)
-        self._drop((tenant, response_id))
+    async def delete(self, tenant: str, response_id: str) -> bool:
+        """See `Responses`."""
+        return self._drop((tenant, response_id))
 
-    def _drop(self, key: tuple[str, str]) -> None:
+    def _drop(self, key: tuple[str, str]) -> bool:
         dropped = self._responses.pop(key, None)
         if dropped is not None:
             self._num_bytes -= dropped.num_bytes
+        return dropped is not None
