@@ -61,7 +61,7 @@ def measure(url: str, model: str, tokenizer: Path, route: str) -> tuple[str, dic
             command, check=True, stdout=subprocess.PIPE, text=True, env=environment
         )
         found: dict[str, Any] = json.loads(result.read_text())
-    _, mark, report = done.stdout.partition("ℹ Run Summary Info")
+    _, mark, report = done.stdout.rpartition("ℹ Run Summary Info")
     return mark + report.rstrip(), found
 
 

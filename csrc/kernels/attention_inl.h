@@ -209,7 +209,7 @@ static inline void swap(float*& a, float*& b) {
   b = c;
 }
 
-static void begin_split(const AttentionState& s, int64_t head_dim) {
+OCTAVO_OWN_REGISTERS static void begin_split(const AttentionState& s, int64_t head_dim) {
   for (int64_t i = 0; i < s.num_rows * head_dim; ++i) s.out[i] = 0.0f;
   for (int r = 0; r < s.num_rows; ++r) s.m[r] = kNoMax, s.l[r] = 0.0f;
 }

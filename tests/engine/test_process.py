@@ -98,6 +98,18 @@ async def test_a_frozen_idle_process_is_noticed_too() -> None:
         await until(lambda: client.state == "dead")
 
 
+async def test_a_pause_of_both_processes_is_no_death() -> None:
+    """A container that is paused: the front end must not take its own pause for the engine's."""
+    async with connected(freeze_timeout_s=2.0) as client:
+        await client.wait_ready()
+        os.kill(pid_of(client), signal.SIGSTOP)
+        time.sleep(5)  # of the front end too: nothing else runs in this thread
+        await asyncio.sleep(0.1)  # the first check afterwards
+        assert client.state == "ready"
+        os.kill(pid_of(client), signal.SIGCONT)
+        assert len(await generated(client, "afterwards", [1])) == 8
+
+
 async def test_a_step_that_never_ends_is_noticed() -> None:
     async with connected(step_timeout_s=1.0) as client:
         await client.wait_ready()

@@ -1,6 +1,7 @@
 """Every mistake of a client is an answer in one shape, with the right status, and hurts nobody else."""
 
 import contextlib
+import gzip
 import http.client
 import json
 import re
@@ -53,6 +54,13 @@ def test_another_content_type(http: httpx.Client, content_type: str | None) -> N
     headers = {} if content_type is None else {"content-type": content_type}
     response = http.post("/v1/completions", content=b'{"prompt":"x"}', headers=headers)
     error_of(response, 415)
+
+
+@pytest.mark.parametrize("route", POST_ROUTES)
+def test_a_compressed_body(http: httpx.Client, route: str) -> None:
+    headers = {"content-type": "application/json", "content-encoding": "gzip"}
+    response = http.post(route, content=gzip.compress(b'{"prompt":"x"}'), headers=headers)
+    assert "must not be compressed; given: gzip" in error_of(response, 415)["message"]
 
 
 def test_a_content_type_with_parameters(http: httpx.Client) -> None:

@@ -2,8 +2,10 @@
 
 import contextlib
 import json
+import os
 import re
 import resource
+import signal
 import socket
 import time
 from collections.abc import Iterator
@@ -145,6 +147,18 @@ def test_a_request_that_does_not_come_is_not_waited_for(server: RunningServer, n
     assert errors_in(received.decode()) == expected
     cut = server.metrics()["octavo_slow_clients_total"] - before
     assert cut == (1 if expected == TIMED_OUT or "nobody" in name else 0)
+
+
+def test_what_came_while_the_server_stood_still_is_answered(server: RunningServer) -> None:
+    """A paused container: the first thing that it sees afterwards is that all its timers are over."""
+    with connection(server) as client:
+        client.sendall(post({"prompt": script("before")}))
+        assert '"text":"before"' in read_answer(client)
+        os.kill(server.process.pid, signal.SIGSTOP)
+        client.sendall(post({"prompt": script("after")}))
+        time.sleep(2 * TIMEOUT_S)
+        os.kill(server.process.pid, signal.SIGCONT)
+        assert '"text":"after"' in read_answer(client)
 
 
 def test_a_steady_upload_may_take_longer(server: RunningServer) -> None:

@@ -196,3 +196,11 @@ def test_the_native_backend_gives_the_same_whatever_the_chunks(
             theirs = [s.mean(axis=0) if pooling == "mean" else s[-1] for s in theirs]
             theirs = [v / np.linalg.norm(v) for v in theirs]
             assert np.abs(large - theirs).max() < 1e-5
+
+
+def test_an_empty_text_is_named_where_nothing_is_put_around_it(real_http: httpx.Client) -> None:
+    error = real_http.post(URL, json={"input": ["a", ""], "add_special_tokens": False}).json()[
+        "error"
+    ]
+    assert (error["code"], error["param"]) == (400, "input")
+    assert "input 1 is empty" in error["message"]

@@ -86,7 +86,8 @@ def run(
         statuses[status] = statuses.get(status, 0) + 1
         # Who gives a request no time is told that it has passed.
         is_late = status == 504 and isinstance(case.body, dict) and case.body.get("timeout_s")
-        assert status < 500 or is_late, (operation.label, case.body, response.text)
+        said = response.text
+        assert status < 500 or is_late, (operation.label, case.body, said, server.log_text())
 
     with session:
         send()

@@ -33,7 +33,7 @@ from octavo.engine.messages import (
 )
 from octavo.engine.named_errors import error_named
 from octavo.engine.prompts import check_token_ids, token_id_array
-from octavo.engine.pulse import Pulse, PulseReading
+from octavo.engine.pulse import OwnPauses, Pulse, PulseReading
 from octavo.engine.seeds import SeedSource
 from octavo.engine.stream import RequestStream
 from octavo.errors import EngineDeadError, InvalidParameterError, OctavoError
@@ -135,6 +135,7 @@ class EngineClient:
         self._may_be_ready = asyncio.Event()
         self._channel = ClientEnd(self._process.endpoint, self._process.client_index)
         self._pulse = Pulse(self._process.endpoint.pulse)
+        self._pauses = OwnPauses(CHECK_INTERVAL_S + self._freeze_timeout_s / 2)
         self._loop.add_reader(self._channel.fileno(), self._receive)
         self._receive()
         threading.Thread(target=self._watch_exit, name="octavo-engine-exit", daemon=True).start()
@@ -333,9 +334,10 @@ class EngineClient:
 
     def _check_pulse(self) -> None:
         self._check_timer = self._loop.call_later(CHECK_INTERVAL_S, self._check_pulse)
+        watched_s = self._pauses.seconds_since()
         if self.ready is None or (self.state == "dead" and not self._is_frozen):
             return
-        reason = self._frozen_since(self._pulse.read())
+        reason = self._frozen_since(self._pulse.read(), watched_s)
         if reason is not None:
             self._is_frozen = True
             self._die(EngineDeadError(reason))
@@ -344,10 +346,11 @@ class EngineClient:
             self._is_frozen, self.error = False, None
             self.state = "draining" if self._is_draining else "ready"
 
-    def _frozen_since(self, pulse: PulseReading) -> str | None:
-        if pulse.since_beat_s > self._freeze_timeout_s:
+    def _frozen_since(self, pulse: PulseReading, watched_s: float) -> str | None:
+        """Why the engine counts as dead, seen for `watched_s` without a pause of this process; None: it does not."""
+        if min(pulse.since_beat_s, watched_s) > self._freeze_timeout_s:
             return f"the engine process has not shown life for {pulse.since_beat_s:.0f} s"
-        if pulse.step_s is not None and pulse.step_s > self._step_timeout_s:
+        if pulse.step_s is not None and min(pulse.step_s, watched_s) > self._step_timeout_s:
             return f"the engine has not finished a step for {pulse.step_s:.0f} s"
         return None
 

@@ -67,6 +67,27 @@ class Pulse:
         self._page.close()
 
 
+class OwnPauses:
+    """Since when this process itself has run without a long pause.
+
+    Where it stood still (a paused container, a busy machine) the other side most likely did too, and must have
+    its time anew.
+    """
+
+    def __init__(self, longest_s: float) -> None:
+        """`longest_s`: between two calls of `seconds_since`; more is a pause."""
+        self._longest_s = longest_s
+        self._called = self._since = time.monotonic()
+
+    def seconds_since(self) -> float:
+        """Seconds since the end of the last pause. To be called regularly."""
+        now = time.monotonic()
+        if now - self._called > self._longest_s:
+            self._since = now
+        self._called = now
+        return now - self._since
+
+
 class Heart(threading.Thread):
     """Beats once a second, beside the steps. Each beat also calls `check`."""
 

@@ -30,10 +30,14 @@ def process_use(pid: int, proc: Path = PROC) -> ProcessUse:
 
 
 def descendants(pid: int, proc: Path = PROC) -> list[int]:
-    """The ids of a process's children, their children and so on."""
+    """The ids of a process's children, their children and so on; none of one that has ended."""
     found: list[int] = []
     for children in sorted((proc / str(pid) / "task").glob("*/children")):
-        for child in map(int, children.read_text().split()):
+        try:
+            of_thread = children.read_text().split()
+        except (FileNotFoundError, ProcessLookupError):  # the thread has ended meanwhile
+            continue
+        for child in map(int, of_thread):
             found += [child, *descendants(child, proc)]
     return found
 

@@ -20,6 +20,8 @@ MAX_HEAD_BYTES = 64 * 1024
 MIN_BODY_BYTES = 16 * 1024
 """What a client must send of a body in the time that it has, or else the end: 500 bytes a second by default."""
 LOG_INTERVAL_S = 10.0
+LATE_S = 0.5
+"""By more than this a timer is late only if the whole process stood still."""
 _CHECKS = 4
 """How often a full buffer is looked at in the time that a reader has."""
 
@@ -62,6 +64,7 @@ class BoundedConnection(WithoutUpgrade, HttpToolsProtocol):
     _num_unchanged = 0
     _read_timer: asyncio.TimerHandle | None = None
     """Runs while a request is expected or incomplete."""
+    _read_due = 0.0
     _in_head = False
     _in_body = False
     _num_head_bytes = 0
@@ -143,6 +146,7 @@ class BoundedConnection(WithoutUpgrade, HttpToolsProtocol):
     def _expect_request(self) -> None:
         self._unwatch_reading()
         self._read_timer = self.loop.call_later(self.limit.timeout_s, self._check_reading)
+        self._read_due = self._read_timer.when()
 
     def _unwatch_reading(self) -> None:
         if self._read_timer is not None:
@@ -151,7 +155,8 @@ class BoundedConnection(WithoutUpgrade, HttpToolsProtocol):
 
     def _check_reading(self) -> None:
         is_behind = self._is_answering() and not (self._in_body and self._answered is self.cycle)
-        if is_behind or (self._in_body and self._num_body_bytes >= MIN_BODY_BYTES):
+        is_late = self.loop.time() > self._read_due + LATE_S  # what came meanwhile is not read yet
+        if is_late or is_behind or (self._in_body and self._num_body_bytes >= MIN_BODY_BYTES):
             self._num_body_bytes = 0
             self._expect_request()  # it waits for an earlier answer, or comes as it should
             return

@@ -60,6 +60,7 @@ async def read_json_object(request: Request, memory: BodyMemory) -> dict[str, An
         raise HttpError(
             415, f"The content type must be application/json; given: {content_type or 'none'}"
         )
+    _check_plain(request)
     with memory.holding() as take:
         return await _parse(await read_body(request, memory.max_bytes, take))
 
@@ -77,9 +78,7 @@ async def read_json_and_rest(
             415,
             f"The content type must be application/json or application/octet-stream; given: {content_type}",
         )
-    encoding = request.headers.get("content-encoding", "identity")
-    if encoding != "identity":
-        raise HttpError(415, f"The body must not be compressed; given: {encoding}")
+    _check_plain(request)
     with memory.holding() as take:
         body = await read_body(request, memory.max_bytes, take)
         if num_json_bytes is None:
@@ -89,6 +88,12 @@ async def read_json_and_rest(
                 f"The JSON must have at most {len(body)} bytes, as many as the body; given: {num_json_bytes}"
             )
         return await _parse(body[:num_json_bytes]), body[num_json_bytes:]
+
+
+def _check_plain(request: Request) -> None:
+    encoding = request.headers.get("content-encoding", "identity")
+    if encoding != "identity":
+        raise HttpError(415, f"The body must not be compressed; given: {encoding}")
 
 
 async def _parse(body: bytes) -> dict[str, Any]:

@@ -37,11 +37,11 @@ def check_token_ids(ids: object, vocab_size: int, name: str) -> list[int]:
     return ids
 
 
-def check_not_empty(ids: list[int], position: int | None) -> None:
-    """Raise PromptError if a prompt has no token. `position` is its place in a list of prompts."""
+def check_not_empty(ids: list[int], position: int | None, name: str = "prompt") -> None:
+    """Raise PromptError if a prompt has no token. `position` is its place in a list of prompts, `name` the field's."""
     if not ids:
-        which = "the prompt" if position is None else f"prompt {position}"
-        raise PromptError(f"{which} is empty; at least one token is needed", parameter="prompt")
+        which = f"the {name}" if position is None else f"{name} {position}"
+        raise PromptError(f"{which} is empty; at least one token is needed", parameter=name)
 
 
 def _split(prompt: Any, name: str) -> list[str | list[int]]:

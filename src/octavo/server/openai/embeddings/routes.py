@@ -93,7 +93,7 @@ async def _token_ids(
 def _fitted(
     ids: list[int], position: int, model: ServedModel, body: EmbeddingsRequest
 ) -> list[int]:
-    check_not_empty(ids, position)
+    check_not_empty(ids, position, "input")
     limit = model.longest_text
     wanted = body.truncate_prompt_tokens
     if wanted is not None:
