@@ -46,17 +46,21 @@ def stream_server() -> Iterator[StreamServer]:
                 seen.num_open += 1
                 seen.most_open = max(seen.most_open, seen.num_open)
             try:
-                self._answer(body)
+                is_whole = self._answer(body)
             finally:
                 with seen.lock:
-                    seen.num_open -= 1
+                    seen.num_open -= 1  # before the client knows, and sends the next one
                 self.close_connection = True
+            if is_whole:
+                self._event("[DONE]")
+                self.wfile.write(b"0\r\n\r\n")
 
-        def _answer(self, body: dict[str, Any]) -> None:
+        def _answer(self, body: dict[str, Any]) -> bool:
+            """All but the end of the stream; whether that is to come."""
             kind = body["prompt"][0]
             if kind == REFUSED:
                 self.send_error(503, "busy")
-                return
+                return False
             self.send_response(200)
             self.send_header("Transfer-Encoding", "chunked")
             self.end_headers()
@@ -65,7 +69,7 @@ def stream_server() -> Iterator[StreamServer]:
                 if i:
                     time.sleep(PAUSE_S)
                 if kind == CUT and i == 1:
-                    return
+                    return False
                 if kind == BROKEN and i == 1:
                     self._event('{"error": {"message": "no more"}}')
                     break
@@ -73,8 +77,7 @@ def stream_server() -> Iterator[StreamServer]:
             if kind not in (BROKEN, SILENT_USAGE):
                 usage = {"prompt_tokens": len(body["prompt"]), "completion_tokens": count}
                 self._event(json.dumps({"choices": [], "usage": usage}))
-            self._event("[DONE]")
-            self.wfile.write(b"0\r\n\r\n")
+            return True
 
         def _event(self, data: str) -> None:
             chunk = f"data: {data}\n\n".encode()
