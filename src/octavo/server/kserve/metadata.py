@@ -1,5 +1,6 @@
 """What a KServe server says of itself and its model: metadata, configuration, live, ready."""
 
+from collections.abc import Callable
 from typing import Any
 
 from fastapi import APIRouter
@@ -28,19 +29,19 @@ _CONFIG_TYPES = {
 }
 
 
-def server_metadata() -> dict[str, Any]:
-    """Name, version and extensions of the server."""
-    return {"name": "octavo", "version": octavo_version(), "extensions": list(EXTENSIONS)}
-
-
 def server_metadata_routes(serving: Serving) -> APIRouter:
     """The routes about the server, bound to `serving`."""
+    return routes_about_server(serving.model)
+
+
+def routes_about_server(check_serving: Callable[[], object]) -> APIRouter:
+    """Metadata, live and ready, however many models there are; `check_serving` raises HttpError 503 unless they serve."""
     router = APIRouter()
 
     @router.get("/v2")
     async def metadata() -> dict[str, Any]:
         """KServe's: name, version and extensions of the server."""
-        return server_metadata()
+        return {"name": "octavo", "version": octavo_version(), "extensions": list(EXTENSIONS)}
 
     @router.head("/v2/health/live", include_in_schema=False)
     @router.get("/v2/health/live")
@@ -52,7 +53,7 @@ def server_metadata_routes(serving: Serving) -> APIRouter:
     @router.get("/v2/health/ready")
     async def ready() -> Response:
         """KServe's: 200 when requests are served, else 503 with the progress."""
-        serving.model()
+        check_serving()
         return Response(status_code=200)
 
     return router

@@ -9,7 +9,7 @@ from octavo.config import ServerConfig
 from octavo.errors import OctavoError
 from octavo.server.http_errors import HttpError
 from octavo.server.json_body import BodyMemory
-from octavo.server.kserve.metadata import server_metadata
+from octavo.server.kserve.metadata import routes_about_server
 from octavo.server.kserve.names import check_version
 from octavo.server.kserve.repository import (
     IndexRequest,
@@ -40,25 +40,7 @@ _REASONS = {
 
 def kserve_routes(registry: ModelRegistry) -> APIRouter:
     """/v2 and /v2/health, whether a model is ready, and the statistics of all."""
-    router = APIRouter()
-
-    @router.get("/v2")
-    async def metadata() -> dict[str, Any]:
-        """KServe's: name, version and extensions of the server."""
-        return server_metadata()
-
-    @router.head("/v2/health/live", include_in_schema=False)
-    @router.get("/v2/health/live")
-    async def live() -> Response:
-        """KServe's: 200 while the server answers, also while models load."""
-        return Response(status_code=200)
-
-    @router.head("/v2/health/ready", include_in_schema=False)
-    @router.get("/v2/health/ready")
-    async def ready() -> Response:
-        """KServe's: as /health."""
-        registry.check_serving()
-        return Response(status_code=200)
+    router = routes_about_server(registry.check_serving)
 
     @router.head("/v2/models/{name}/ready", include_in_schema=False)
     @router.head("/v2/models/{name}/versions/{version}/ready", include_in_schema=False)
