@@ -111,7 +111,7 @@ class Op {
       }
       const uint32_t count = static_cast<uint32_t>(end - begin);
       const uint32_t before = done_.fetch_add(count, std::memory_order_acq_rel);
-      if (before + count == all_tasks) done_.notify_all();
+      if (before + count == all_tasks) wake_all(done_);
       begin = after;
     }
   }

@@ -19,21 +19,21 @@ ThreadPool::ThreadPool(int num_threads)
 ThreadPool::~ThreadPool() {
   stop_.store(true, std::memory_order_relaxed);
   start_.value.fetch_add(1, std::memory_order_release);
-  start_.value.notify_all();
+  wake_all(start_.value);
   for (std::thread& t : threads_) t.join();
 }
 
 void ThreadPool::run(const std::function<void(int)>& body) {
   body_ = &body;
   start_.value.fetch_add(1, std::memory_order_release);
-  start_.value.notify_all();
+  wake_all(start_.value);
   body(0);
   wait_for_all(++passed_[0]);  // nobody touches `body` or the step after this
 }
 
 void ThreadPool::arrive(int thread, uint32_t epoch) {
   arrived_[thread].value.store(epoch, std::memory_order_release);
-  arrived_[thread].value.notify_all();
+  wake_all(arrived_[thread].value);
 }
 
 void ThreadPool::wait_for_all(uint32_t epoch) {
@@ -47,7 +47,7 @@ void ThreadPool::barrier(int thread) {
   if (thread == 0) {
     wait_for_all(epoch);
     release_.value.store(epoch, std::memory_order_release);
-    release_.value.notify_all();
+    wake_all(release_.value);
   } else {
     arrive(thread, epoch);
     // The release may already be of a later barrier, never of an earlier one.

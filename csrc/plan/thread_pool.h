@@ -26,7 +26,7 @@ inline void pause_briefly() {
 // Waits until done(value of word): spins for about as long as a wake-up takes, offers the processor
 // to others for a moment, then sleeps. Sleeping also tells the system that this core is free, so
 // that a thread that is waited for, and shares its core with another process, moves over. Whoever
-// changes the word so that others can go on calls notify_all.
+// changes the word so that others can go on calls wake_all.
 template <class Done>
 void wait_until(std::atomic<uint32_t>& word, Done done) {
   constexpr int kPauses = 500;  // about 24 ns each on the machines measured
@@ -42,6 +42,15 @@ void wait_until(std::atomic<uint32_t>& word, Done done) {
       word.wait(value, std::memory_order_acquire);
     }
   }
+}
+
+// Wakes those who sleep in wait_until, after the word was changed. g++'s notify_all first looks
+// whether anybody sleeps, and nothing in it keeps that look behind the change, which may still lie
+// in a store buffer: who falls asleep just then has seen the old value, is not seen, and sleeps for
+// ever.
+inline void wake_all(std::atomic<uint32_t>& word) {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  word.notify_all();
 }
 
 // The caller is thread 0. Between runs the others spin for a short while, since the next step

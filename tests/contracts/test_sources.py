@@ -146,3 +146,14 @@ def test_nothing_is_left_for_later(marker: str) -> None:
         and pattern.search((ROOT / path).read_text())
     ]
     assert found == []
+
+
+def test_sleepers_are_woken_by_one_function() -> None:
+    """The standard library's notify may overlook who falls asleep just then (csrc/plan/thread_pool.h)."""
+    found = [
+        (str(path), line.strip())
+        for path in sources("csrc")
+        for line in (ROOT / path).read_text().splitlines()
+        if re.search(r"\.notify_(all|one)\(", line)
+    ]
+    assert found == [("csrc/plan/thread_pool.h", "word.notify_all();")]

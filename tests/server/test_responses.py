@@ -239,6 +239,11 @@ def test_what_cannot_be_done_is_refused_by_name(
         assert response.json()["error"]["param"] == param
 
 
+def test_a_field_is_called_as_here_and_a_flag_as_it_is_called(http: httpx.Client) -> None:
+    message = http.post(URL, json={"input": "x", "top_logprobs": 1000}).json()["error"]["message"]
+    assert message.startswith("top_logprobs must be at most 20 (--max-logprobs)")
+
+
 def test_a_failure_in_the_middle_is_told(http: httpx.Client) -> None:
     *_, error, failed = stream(http, input=SAY.format("\x01\x04abc"))
     assert error.type == "error" and "not finite" in error.message

@@ -1,4 +1,5 @@
 import json
+import resource
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,6 +11,7 @@ import pytest
 
 from octavo.checkpoints.named_models import cache_dir
 from octavo.evaluation.comparison.peers import environment as environment_module
+from octavo.evaluation.comparison.peers import family as family_module
 from octavo.evaluation.comparison.peers.all import PEERS
 from octavo.evaluation.comparison.peers.environment import Environment
 from octavo.evaluation.comparison.peers.llama_batched_bench import parse_batch
@@ -41,6 +43,7 @@ from octavo.evaluation.comparison.peers.script import INSIDE, call_script, parse
 from octavo.evaluation.comparison.peers.transformers import TransformersPeer
 from octavo.evaluation.comparison.peers.vllm import VllmPeer
 from octavo.evaluation.comparison.works import FIRST_TOKEN_P50, PSS, Serving, Starting
+from octavo.evaluation.processes import descendants
 from octavo.evaluation.throughput import WorkItem
 from octavo.progress import silent
 from support.text_model import text_model_folder
@@ -213,6 +216,36 @@ def test_a_server_that_ends_is_told_with_its_last_words() -> None:
         running_server(command, free_port()),
     ):
         pass
+
+
+CARELESS = """
+import http.server, os, subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", "import time\\nwhile time.process_time() < 0.6: pass\\ntime.sleep(600)"])
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        used = sum(map(int, open(f"/proc/{child.pid}/stat").read().rpartition(")")[2].split()[11:13]))
+        self.send_response(200 if used >= 0.5 * os.sysconf("SC_CLK_TCK") else 503)
+        self.end_headers()
+    def log_message(self, *_):
+        pass
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
+"""A server that is healthy once its child has worked for half a second, and that leaves it behind when it ends."""
+
+
+def test_what_a_server_leaves_behind_is_ended_and_its_time_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(family_module, "GRACE_S", 0.1)
+    port = free_port()
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    with running_server(
+        ServerCommand((sys.executable, "-c", CARELESS, str(port)), {}, {}), port
+    ) as server:
+        (child,) = descendants(server.pid)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert not Path(f"/proc/{child}").exists()
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime >= 0.5
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """How the protocols differ whose conversations become chat requests."""
 
 import contextlib
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -32,7 +33,8 @@ class Dialect:
         name = self.names.get(chats)
         if name is None:
             return error
-        return type(error)(str(error).replace(chats, name), parameter=name, value=error.value)
+        word = rf"(?<![\w-]){re.escape(chats)}(?![\w-])"  # not the end of a flag's name
+        return type(error)(re.sub(word, name, str(error)), parameter=name, value=error.value)
 
 
 CHAT = Dialect("chatcmpl", "function.parameters")

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, Any
 
+from octavo.evaluation.comparison.peers.family import Family, adopting_orphans
 from octavo.evaluation.comparison.peers.peer import PeerError, ServerCommand
 from octavo.evaluation.comparison.peers.program import last_words
 from octavo.evaluation.processes import descendants, process_use
@@ -65,7 +66,7 @@ def free_port() -> int:
 @contextmanager
 def running_server(command: ServerCommand, port: int) -> Iterator[RunningServer]:
     """Start a server and wait until it is healthy. Raises PeerError with its last words if it ends before."""
-    with tempfile.TemporaryFile("w+") as log:
+    with tempfile.TemporaryFile("w+") as log, adopting_orphans():
         started = time.perf_counter()
         process = subprocess.Popen(
             command.arguments, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
@@ -75,12 +76,9 @@ def running_server(command: ServerCommand, port: int) -> Iterator[RunningServer]
             _wait_until_healthy(process, port, log)
             yield RunningServer(port, process.pid, started)
         finally:
-            process.terminate()
-            try:
-                process.wait(STOP_TIMEOUT_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            family = Family(process.pid)
+            _stop(process)
+            family.end()
 
 
 def module_command(*arguments: str) -> tuple[list[str], dict[str, str]]:
@@ -99,6 +97,15 @@ def _wait_until_healthy(process: subprocess.Popen[bytes], port: int, log: IO[str
             return
         time.sleep(_POLL_S)
     raise PeerError(f"the server was not ready within {START_TIMEOUT_S:.0f} s")
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(STOP_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def _is_healthy(port: int) -> bool:
