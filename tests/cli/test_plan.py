@@ -1,12 +1,13 @@
 """`octavo plan` and `octavo simulate` as a user runs them."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.command import octavo
+from support.command import environment, octavo
 from support.text_model import text_model_folder
 
 SIZES = (
@@ -263,3 +264,18 @@ def test_measured_costs_and_a_load_on_the_real_engine(tmp_path: Path) -> None:
     simulated = report("simulate", "run", model, "--costs", str(costs), *load)
     assert measured["num_output_tokens"] == simulated["num_output_tokens"] == 200
     assert measured["num_ended"] == simulated["num_ended"] == 20
+
+
+@pytest.mark.parametrize(
+    "arguments", [("run", *OPT, "--chart", "a.png"), ("paper", "--charts", "a")]
+)
+def test_a_picture_that_cannot_be_drawn_is_refused_before_the_work(
+    arguments: tuple[str, ...], tmp_path: Path
+) -> None:
+    (tmp_path / "matplotlib.py").write_text("raise ImportError('as if it were not installed')")
+    path = os.pathsep.join((str(tmp_path), environment()["PYTHONPATH"]))
+    result = octavo("simulate", *arguments, env={"PYTHONPATH": path})
+    assert result.returncode == 2
+    assert result.stderr == (
+        "octavo: charts need matplotlib, which is in an extra: pip install 'octavo[plots]'\n"
+    )

@@ -23,16 +23,23 @@ PARTS = {
 DPI = 120
 
 
-def new_figure(
-    columns: int, width: float = 10.0, height: float = 3.6
-) -> "tuple[Figure, Sequence[Axes]]":
-    """An empty picture with axes side by side. Raises ConfigError without matplotlib."""
+def check_chart_library() -> None:
+    """To be asked before long work. Raises ConfigError without matplotlib."""
     try:
-        from matplotlib.figure import Figure  # an extra: most installs have none
+        import matplotlib.figure  # noqa: F401  # an extra: most installs have none
     except ImportError as error:
         raise ConfigError(
             "charts need matplotlib, which is in an extra: pip install 'octavo[plots]'"
         ) from error
+
+
+def new_figure(
+    columns: int, width: float = 10.0, height: float = 3.6
+) -> "tuple[Figure, Sequence[Axes]]":
+    """An empty picture with axes side by side. Raises ConfigError without matplotlib."""
+    check_chart_library()
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(width, height), layout="constrained")
     axes = figure.subplots(1, columns, squeeze=False)
     return figure, list(axes[0])

@@ -41,6 +41,11 @@ def paper(
 
     if minutes < SHORTEST_MINUTES:
         raise ConfigError(f"--minutes must be at least {SHORTEST_MINUTES:g}; given: {minutes}")
+    if charts is not None:
+        from octavo.planning.charts import check_chart_library
+
+        check_chart_library()
+        charts.mkdir(parents=True, exist_ok=True)
     assumed = replace(Assumptions(), seconds=60 * minutes, seed=seed)
     runs = Runs(assumed)
     with progress_bar() as progress:
@@ -174,7 +179,6 @@ def _draw(runs: "Runs", folder: Path) -> None:
     from octavo.planning.paper import SYSTEMS
     from octavo.planning.paper_tables import NAMES
 
-    folder.mkdir(parents=True, exist_ok=True)
     memory = {NAMES[p]: runs.results["full", "as assumed", p].memory for p in SYSTEMS}
     draw_memory(memory, folder / "memory.png")
     curves: dict[str, Any] = {

@@ -56,6 +56,10 @@ def run(
     """Simulate one machine under a load: throughput, latencies, where the memory goes, what it costs."""
     from octavo.planning.figures import figures_of
 
+    if chart is not None:
+        from octavo.planning.charts import check_chart_library
+
+        check_chart_library()
     setup = setup_of(model, machine, settings, block_size=block_size, policy_name=policy)
     made = requests_of(load, rate, requests, setup.max_model_len)
     state = {**setup_state(setup), "workload": load.workload, "rate": rate, "seed": load.seed}
