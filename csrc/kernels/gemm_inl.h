@@ -51,7 +51,7 @@ class Prefetcher {
   int64_t per_step_;
 };
 using TilePrefetcher = Prefetcher<3>;
-using KvPrefetcher = Prefetcher<2>;
+using KvPrefetcher = Prefetcher<3>;
 
 // Quantized weights w = d * (u - zero) + m against activations in groups: an exact integer dot
 // product per group, started at what the stored zero takes off, then one fused multiply-add into

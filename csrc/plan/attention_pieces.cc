@@ -17,12 +17,13 @@ int64_t cost(const SequenceStep& seq) { return cost(seq.first_position, seq.num_
 
 }  // namespace
 
-void AttentionPieces::split(const StepInput& input, int32_t most_tokens, int num_shares) {
+void AttentionPieces::split(const StepInput& input, int32_t begin, int32_t end, int32_t most_tokens,
+                            int num_shares) {
   const SequenceStep* sequences = input.sequences;
-  order_.resize(input.num_sequences);
+  order_.resize(end - begin);
   owner_.resize(input.num_sequences);
   load_.assign(num_shares, 0);
-  std::iota(order_.begin(), order_.end(), 0);
+  std::iota(order_.begin(), order_.end(), begin);
   std::stable_sort(order_.begin(), order_.end(),
                    [&](int32_t a, int32_t b) { return cost(sequences[a]) > cost(sequences[b]); });
   for (const int32_t s : order_) {

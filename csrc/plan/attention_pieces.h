@@ -27,8 +27,9 @@ struct AttentionPiece {
 // Shares are about equal; who is done with its own helps the others.
 class AttentionPieces {
  public:
-  // Pieces of at most `most_tokens` query tokens.
-  void split(const StepInput& input, int32_t most_tokens, int num_shares);
+  // Pieces of at most `most_tokens` query tokens, of the sequences [begin, end) of a step.
+  void split(const StepInput& input, int32_t begin, int32_t end, int32_t most_tokens,
+             int num_shares);
 
   int64_t num_pieces() const { return static_cast<int64_t>(pieces_.size()); }
   int num_shares() const { return static_cast<int>(first_.size()) - 1; }

@@ -61,7 +61,7 @@ void GemmInput::multiply(const Linear& linear, int64_t tile_index, const Linear:
     const int64_t first = lines * block / num_blocks, last = lines * (block + 1) / num_blocks;
     Prefetches prefetches;
     if (next != nullptr) prefetches.tile = {next->data + first * kLine, last - first};
-    prefetches.kv = feed_.take(KvFeed::kLinesPerGroup * acts_.k() / kGroup);
+    prefetches.kv = beside_.take(KvFeed::kLinesPerGroup * acts_.k() / kGroup);
     gemm[rows - 1](view, begin_ + row, tile.data, prefetches, out + row * kTileCols);
   }
   if (has_outliers(acts_.format()) && !lists_.columns.empty()) {
@@ -69,6 +69,7 @@ void GemmInput::multiply(const Linear& linear, int64_t tile_index, const Linear:
         tile.data, lists_.columns.data(), static_cast<int64_t>(lists_.columns.size()),
         lists_.outliers.data(), out);
   }
+  beside_.after_tile();
 }
 
 }  // namespace octavo

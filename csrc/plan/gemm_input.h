@@ -7,7 +7,7 @@
 
 #include "kernels/kernel_table.h"
 #include "plan/acts.h"
-#include "plan/kv_feed.h"
+#include "plan/beside.h"
 #include "plan/linear.h"
 
 namespace octavo {
@@ -27,14 +27,14 @@ class GemmInput {
     std::vector<Outlier> outliers;
   };
 
-  GemmInput(const KernelTable& kernels, const Acts& acts, Lists* lists, KvFeed* feed)
-      : kernels_(kernels), acts_(acts), lists_(*lists), feed_(*feed) {}
+  GemmInput(const KernelTable& kernels, const Acts& acts, Lists* lists, Beside* beside)
+      : kernels_(kernels), acts_(acts), lists_(*lists), beside_(*beside) {}
 
   // Choose the rows [begin, end) that `multiply` takes, at most kRowChunk.
   void set_rows(int64_t begin, int64_t end);
 
   // out[rows][32] = rows * tile. Meanwhile the next tile, if any, is fetched into the cache, and
-  // what the feed has.
+  // what the thread is to fetch; after it comes what else it does.
   void multiply(const Linear& linear, int64_t tile, const Linear::Tile* next, float* out);
 
  private:
@@ -45,7 +45,7 @@ class GemmInput {
   const KernelTable& kernels_;
   const Acts& acts_;
   Lists& lists_;
-  KvFeed& feed_;
+  Beside& beside_;
   int64_t begin_ = -1, end_ = -1;
 };
 

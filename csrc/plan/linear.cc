@@ -159,6 +159,12 @@ Linear::Linear(int64_t k, const std::vector<WeightFormat>& formats, Arena* arena
   }
 }
 
+int64_t Linear::num_bytes() const {
+  int64_t bytes = 0;
+  for (const Tile& tile : tiles_) bytes += tile_bytes(tile.format, padded_k_);
+  return bytes;
+}
+
 void Linear::pack(QuantType type, const uint8_t* rows, int64_t num_rows, const TileLayout& layout,
                   ThreadPool& pool) {
   const int64_t stride = row_bytes(type, k_);

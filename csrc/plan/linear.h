@@ -39,6 +39,7 @@ class Linear {
 
   int64_t k() const { return k_; }                // inputs
   int64_t padded_k() const { return padded_k_; }  // the same, as a multiple of 32
+  int64_t num_bytes() const;
   int64_t num_tiles() const { return static_cast<int64_t>(tiles_.size()); }
   ActFormat acts() const { return act_format(tiles_.front().format); }
 

@@ -9,12 +9,13 @@
 
 #include "kernels/kernel_table.h"
 #include "plan/acts.h"
-#include "plan/attention_pieces.h"
+#include "plan/beside.h"
 #include "plan/gemm_input.h"
 #include "plan/linear.h"
 #include "plan/memory.h"
 #include "plan/sampler.h"
 #include "plan/step.h"
+#include "plan/step_parts.h"
 #include "plan/thread_pool.h"
 
 namespace octavo {
@@ -51,7 +52,7 @@ struct StepState {
   StepOutput* output = nullptr;
   std::vector<int32_t> positions;  // [T]
   std::vector<int32_t> blocks;     // [T] block that holds the token
-  AttentionPieces pieces;
+  StepParts parts;
   std::vector<float> cos, sin;  // [ropes][T][D/2]
   int32_t first_head_row = 0;   // the slice of StepInput::rows that the head works on
   int32_t num_head_rows = 0;
@@ -65,7 +66,7 @@ struct Worker {
   Buffer rows;               // kMaxRows rows of one head: queries, or keys and values
   std::unique_ptr<Sampler> sampler;
   GemmInput::Lists outliers;
-  KvFeed feed;
+  Beside beside;
   std::vector<BestToken> best;  // [kHeadRows] of the tiles that this thread has done
 };
 
@@ -109,11 +110,18 @@ class Op {
       for (int64_t task = begin; task < end; ++task) {
         body(task, task + 1 < end ? task + 1 : after < num_tasks ? after : -1);
       }
-      const uint32_t count = static_cast<uint32_t>(end - begin);
-      const uint32_t before = done_.fetch_add(count, std::memory_order_acq_rel);
-      if (before + count == all_tasks) wake_all(done_);
+      count_done(end - begin, all_tasks);
       begin = after;
     }
+  }
+  // Claims and does one of them: body(task). False: none is left.
+  template <class Body>
+  bool claim_one(Claims& claims, int64_t num_tasks, int64_t all_tasks, Body body) {
+    const int64_t task = claims.next.fetch_add(1, std::memory_order_relaxed);
+    if (task >= num_tasks) return false;
+    body(task);
+    count_done(1, all_tasks);
+    return true;
   }
   void wait_for(int64_t all_tasks) {
     wait_until(done_, [all_tasks](uint32_t done) { return done == all_tasks; });
@@ -125,6 +133,12 @@ class Op {
   }
 
  private:
+  void count_done(int64_t tasks, int64_t all_tasks) {
+    const uint32_t count = static_cast<uint32_t>(tasks);
+    const uint32_t before = done_.fetch_add(count, std::memory_order_acq_rel);
+    if (before + count == all_tasks) wake_all(done_);
+  }
+
   const char* name_;
   Claims claims_;
   alignas(64) std::atomic<uint32_t> done_{0};

@@ -22,13 +22,12 @@ class QkvOp final : public Op {
 
   void run(StepState& step, Worker& worker) override {
     const ModelShape& shape = context_.shape;
-    const int64_t chunks = (step.input->num_tokens + kRowChunk - 1) / kRowChunk;
+    const StepPart& part = *context_.part;
     // The KV heads come first: they are twice the work of a query head.
     const int64_t heads = shape.num_kv_heads + shape.num_heads;
-    GemmInput input(*context_.kernels, *src_, &worker.outliers, &worker.feed);
-    for_tasks(chunks * heads, 1, [&](int64_t task, int64_t next) {
-      const int64_t begin = task / heads * kRowChunk;
-      const int64_t end = std::min<int64_t>(begin + kRowChunk, step.input->num_tokens);
+    GemmInput input(*context_.kernels, *src_, &worker.outliers, &worker.beside);
+    for_tasks(part.num_chunks() * heads, 1, [&](int64_t task, int64_t next) {
+      const auto [begin, end] = part.chunk(task / heads);
       input.set_rows(begin, end);
       const int64_t next_head = next < 0 ? -1 : next % heads;
       if (task % heads < shape.num_kv_heads) {
@@ -134,37 +133,34 @@ class QkvOp final : public Op {
   const int64_t tiles_per_head_;
 };
 
-class AttentionOp final : public Op {
+class AttentionOp final : public Attention {
  public:
   AttentionOp(const OpContext& context, int32_t layer, int32_t window, Acts* dst)
-      : Op("attention"),
+      : Attention("attention"),
         context_(context),
         kv_(context.kv_layer(layer)),
-        next_kv_(context.kv_layer(layer + 1 < context.shape.num_layers ? layer + 1 : 0)),
-        is_last_(layer + 1 == context.shape.num_layers),
         window_(window),
         dst_(dst),
         claims_(context.num_threads) {}
 
+  int64_t items_per_piece() const override { return context_.shape.num_kv_heads; }
+
+  void start_feed(const StepState& step, const Worker& worker, KvFeed* feed) const override {
+    feed->start(*step.input, context_.part->pieces.share(worker.index), kv_, window_);
+  }
+
+  bool attend_one(const StepState& step, Worker& worker) override {
+    return claim_one(claims_[worker.index], num_items(worker.index), num_items(),
+                     [&](int64_t i) { attend(step, worker, worker.index, i); });
+  }
+
   void run(StepState& step, Worker& worker) override {
-    const int64_t heads = context_.shape.num_kv_heads;
-    const AttentionPieces& pieces = step.pieces;
-    const int64_t all_tasks = pieces.num_pieces() * heads;
     for (int i = 0; i < worker.count; ++i) {
       const int owner = (worker.index + i) % worker.count;
-      const std::span<const AttentionPiece> share = pieces.share(owner);
-      const int64_t tasks = static_cast<int64_t>(share.size()) * heads;
-      claim(claims_[owner], tasks, all_tasks, batch_size(all_tasks, worker),
-            [&](int64_t task, int64_t) {
-              attend(step, worker, share[task / heads], static_cast<int32_t>(task % heads));
-            });
+      claim(claims_[owner], num_items(owner), num_items(), batch_size(num_items(), worker),
+            [&](int64_t item, int64_t) { attend(step, worker, owner, item); });
     }
-    wait_for(all_tasks);
-    if (is_last_) {
-      worker.feed.stop();
-    } else {
-      worker.feed.start(*step.input, pieces.share(worker.index), next_kv_);
-    }
+    wait_for(num_items());
   }
 
   void reset() override {
@@ -173,6 +169,16 @@ class AttentionOp final : public Op {
   }
 
  private:
+  int64_t num_items() const { return context_.part->pieces.num_pieces() * items_per_piece(); }
+  int64_t num_items(int owner) const {
+    return static_cast<int64_t>(context_.part->pieces.share(owner).size()) * items_per_piece();
+  }
+
+  void attend(const StepState& step, Worker& worker, int owner, int64_t item) const {
+    const AttentionPiece& piece = context_.part->pieces.share(owner)[item / items_per_piece()];
+    attend(step, worker, piece, static_cast<int32_t>(item % items_per_piece()));
+  }
+
   void attend(const StepState& step, Worker& worker, const AttentionPiece& piece,
               int32_t kv_head) const {
     const ModelShape& shape = context_.shape;
@@ -233,8 +239,6 @@ class AttentionOp final : public Op {
 
   const OpContext context_;
   const KvLayer kv_;
-  const KvLayer next_kv_;
-  const bool is_last_;
   const int32_t window_;
   Acts* const dst_;
   std::vector<Claims> claims_;  // [shares]
@@ -263,8 +267,8 @@ std::unique_ptr<Op> make_qkv(const OpContext& context, const QkvWeights& weights
   return std::make_unique<QkvOp>(context, weights, src, layer, rope);
 }
 
-std::unique_ptr<Op> make_attention(const OpContext& context, int32_t layer, int32_t window,
-                                   Acts* dst) {
+std::unique_ptr<Attention> make_attention(const OpContext& context, int32_t layer, int32_t window,
+                                          Acts* dst) {
   return std::make_unique<AttentionOp>(context, layer, window, dst);
 }
 

@@ -76,7 +76,7 @@ class HeadLogitsOp final : public Op {
   void run(StepState& step, Worker& worker) override {
     const Linear& linear = head_->linear;
     const int64_t tiles = linear.num_tiles();
-    GemmInput input(*head_->context.kernels, head_->acts, &worker.outliers, &worker.feed);
+    GemmInput input(*head_->context.kernels, head_->acts, &worker.outliers, &worker.beside);
     input.set_rows(0, step.num_head_rows);
     alignas(64) float out[kHeadRows * kTileCols];
     bool plain[kHeadRows];

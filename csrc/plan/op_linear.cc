@@ -6,10 +6,6 @@
 namespace octavo {
 namespace {
 
-int64_t num_chunks(const StepState& step) {
-  return (step.input->num_tokens + kRowChunk - 1) / kRowChunk;
-}
-
 // Rows that a product is added to, fetched while those before them are: all that is in flight fits
 // into a core's miss buffers.
 constexpr int64_t kRowsAhead = 12;
@@ -30,16 +26,17 @@ class ProjectionOp final : public Op {
         src_(src),
         to_branch_(to_branch) {}
 
-  void run(StepState& step, Worker& worker) override {
+  void run(StepState&, Worker& worker) override {
     const KernelTable& kernels = *context_.kernels;
+    const StepPart& part = *context_.part;
     const int64_t width = context_.shape.padded_hidden();
-    const int64_t tiles = linear_.num_tiles(), tasks = num_chunks(step) * tiles;
+    const int64_t tiles = linear_.num_tiles(), tasks = part.num_chunks() * tiles;
     float* dst = to_branch_ ? context_.branch : context_.x;
-    GemmInput input(kernels, *src_, &worker.outliers, &worker.feed);
+    GemmInput input(kernels, *src_, &worker.outliers, &worker.beside);
     alignas(64) float out[kRowChunk * kTileCols];
     for_tasks(tasks, batch_size(tasks, worker), [&](int64_t task, int64_t next) {
-      const int64_t t = task % tiles, begin = task / tiles * kRowChunk;
-      const int64_t end = std::min<int64_t>(begin + kRowChunk, step.input->num_tokens);
+      const int64_t t = task % tiles;
+      const auto [begin, end] = part.chunk(task / tiles);
       input.set_rows(begin, end);
       float* const column = dst + t * kTileCols;
       for (int64_t row = begin; row < std::min(begin + kRowsAhead, end); ++row) {
@@ -80,12 +77,12 @@ class GateUpOp final : public Op {
         src_(src),
         dst_(dst) {}
 
-  void run(StepState& step, Worker& worker) override {
-    const int64_t pairs = linear_.num_tiles() / 2, tasks = num_chunks(step) * pairs;
-    GemmInput input(*context_.kernels, *src_, &worker.outliers, &worker.feed);
+  void run(StepState&, Worker& worker) override {
+    const StepPart& part = *context_.part;
+    const int64_t pairs = linear_.num_tiles() / 2, tasks = part.num_chunks() * pairs;
+    GemmInput input(*context_.kernels, *src_, &worker.outliers, &worker.beside);
     for_tasks(tasks, batch_size(tasks, worker), [&](int64_t task, int64_t next) {
-      const int64_t begin = task / pairs * kRowChunk;
-      const int64_t end = std::min<int64_t>(begin + kRowChunk, step.input->num_tokens);
+      const auto [begin, end] = part.chunk(task / pairs);
       input.set_rows(begin, end);
       pair(input, task % pairs, next < 0 ? nullptr : &linear_.tile(2 * (next % pairs)), begin, end);
     });

@@ -9,9 +9,11 @@ class QuantizeOp final : public Op {
   QuantizeOp(const OpContext& context, const Acts* src, Acts* dst)
       : Op("quantize"), context_(context), src_(src), dst_(dst) {}
 
-  void run(StepState& step, Worker&) override {
-    const int64_t k = dst_->k(), rows = step.input->num_tokens;
-    for_tasks(rows, rows < 16 ? 1 : 4, [&](int64_t row, int64_t) {
+  void run(StepState&, Worker&) override {
+    const StepPart& part = *context_.part;
+    const int64_t k = dst_->k();
+    for_tasks(part.num_rows, part.row_batch(), [&](int64_t i, int64_t) {
+      const int64_t row = part.first_row + i;
       context_.kernels->store_acts(dst_->format(), src_->view().f32 + row * k, k / kGroup,
                                    dst_->buffer(), dst_->chunk(row, 0), 1);
     });

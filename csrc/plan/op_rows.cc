@@ -6,9 +6,6 @@
 namespace octavo {
 namespace {
 
-// Rows claimed at once: a claim costs as much as a short row.
-int64_t row_batch(const StepState& step) { return step.input->num_tokens < 16 ? 1 : 4; }
-
 class EmbedOp final : public Op {
  public:
   EmbedOp(const OpContext& context, const Linear& embedding, float multiplier,
@@ -19,11 +16,12 @@ class EmbedOp final : public Op {
         multiplier_(multiplier),
         ropes_(std::move(ropes)) {}
 
-  void run(StepState& step, Worker& worker) override {
+  void run(StepState& step, Worker&) override {
     const KernelTable& kernels = *context_.kernels;
     const int64_t width = context_.shape.padded_hidden();
-    worker.feed.start(*step.input, step.pieces.share(worker.index), context_.kv_layer(0));
-    for_tasks(step.input->num_tokens, row_batch(step), [&](int64_t row, int64_t) {
+    const StepPart& part = *context_.part;
+    for_tasks(part.num_rows, part.row_batch(), [&](int64_t i, int64_t) {
+      const int64_t row = part.first_row + i;
       const int32_t token = step.input->token_ids[row];
       const Linear::Tile& tile = embedding_.tile(token / kTileCols);
       float* x = context_.x + row * width;
@@ -58,12 +56,14 @@ class NormOp final : public Op {
          Acts* dst)
       : Op("norm"), context_(context), post_weight_(post_weight), weight_(weight), dst_(dst) {}
 
-  void run(StepState& step, Worker&) override {
+  void run(StepState&, Worker&) override {
     const KernelTable& kernels = *context_.kernels;
+    const StepPart& part = *context_.part;
     const ModelShape& shape = context_.shape;
     const int64_t width = shape.padded_hidden();
     std::vector<float> normed(width);
-    for_tasks(step.input->num_tokens, row_batch(step), [&](int64_t row, int64_t) {
+    for_tasks(part.num_rows, part.row_batch(), [&](int64_t i, int64_t) {
+      const int64_t row = part.first_row + i;
       float* x = context_.x + row * width;
       if (post_weight_ != nullptr) {
         kernels.rms_norm(context_.branch + row * width, post_weight_->data(), shape.norm_eps,

@@ -19,7 +19,8 @@ struct OpContext {
   uint8_t* kv_pool = nullptr;  // [layer][block][KV head][keys | values]
   float* x = nullptr;          // residual stream [T][padded hidden]
   float* branch = nullptr;  // output of attention or feed-forward, where it is normed before adding
-  float* queries = nullptr;  // [T][H][padded D], scaled
+  float* queries = nullptr;        // [T][H][padded D], scaled
+  const StepPart* part = nullptr;  // the rows that an op of the layers works on
 
   KvLayer kv_layer(int32_t layer) const;
   int64_t block_bytes_per_layer() const;
@@ -50,8 +51,18 @@ struct QkvWeights {
 std::unique_ptr<Op> make_qkv(const OpContext& context, const QkvWeights& weights, const Acts* src,
                              int32_t layer, int32_t rope);
 
-std::unique_ptr<Op> make_attention(const OpContext& context, int32_t layer, int32_t window,
-                                   Acts* dst);
+class Attention : public Op {
+ public:
+  using Op::Op;
+  // An item is the attention of one KV head to a piece. Each belongs to the share of one thread.
+  virtual int64_t items_per_piece() const = 0;
+  // Attends to the next item of the thread's own share, ahead of `run`; false: there is none left.
+  virtual bool attend_one(const StepState& step, Worker& worker) = 0;
+  // Lets the feed begin with what that share reads.
+  virtual void start_feed(const StepState& step, const Worker& worker, KvFeed* feed) const = 0;
+};
+std::unique_ptr<Attention> make_attention(const OpContext& context, int32_t layer, int32_t window,
+                                          Acts* dst);
 
 // dst = src, float32 rows as int8 with one scale each.
 std::unique_ptr<Op> make_quantize(const OpContext& context, const Acts* src, Acts* dst);

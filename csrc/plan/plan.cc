@@ -26,6 +26,10 @@ Plan::Plan(const ModelShape& shape, const KernelTable& kernels, int num_threads)
   context_.x = rows_memory_.as<float>();
   context_.branch = context_.x + hidden;
   context_.queries = context_.branch + hidden;
+  for (int p = 0; p < kMaxParts; ++p) {
+    parts_[p].context = context_;
+    parts_[p].context.part = &step_.parts[p];
+  }
 
   step_.positions.resize(shape.max_tokens);
   step_.blocks.resize(shape.max_tokens);
@@ -89,57 +93,88 @@ Acts* Plan::acts_of(Role role, int reader, ActFormat format) {
 }
 
 template <class Make>
-void Plan::add_writer(Role role, int reader, Make make) {
+void Plan::add(Make make) {
+  for (PartOps& part : parts_) part.segments.back().push_back(make(part.context));
+}
+
+template <class Make>
+void Plan::add_writer(Role role, int reader, Make add_op) {
   Acts* acts = acts_for(role, reader);
-  if (acts->format() != ActFormat::kRowQ8) {
-    ops_.push_back(make(acts));
-    return;
-  }
+  if (acts->format() != ActFormat::kRowQ8) return add_op(acts);
   Acts* floats = acts_of(role, reader, ActFormat::kF32);
-  ops_.push_back(make(floats));
-  ops_.push_back(make_quantize(context_, floats, acts));
+  add_op(floats);
+  add([&](const OpContext& c) { return make_quantize(c, floats, acts); });
 }
 
 void Plan::add_embed(int embedding, float multiplier) {
-  ops_.push_back(make_embed(context_, linears_.at(embedding), multiplier, ropes_));
+  add([&](const OpContext& c) {
+    return make_embed(c, linears_.at(embedding), multiplier, ropes_);
+  });
 }
 
 void Plan::add_norm(int post_weight, int weight, int reader) {
   Acts* dst = reader < 0 ? nullptr : acts_for(Role::kHidden, reader);
-  ops_.push_back(make_norm(context_, vector_or_null(post_weight), vector_or_null(weight), dst));
+  add([&](const OpContext& c) {
+    return make_norm(c, vector_or_null(post_weight), vector_or_null(weight), dst);
+  });
 }
 
 void Plan::add_qkv(int linear, int bias, int query_norm, int key_norm, int layer, int rope) {
-  const QkvWeights weights{&linears_.at(linear), vector_or_null(bias), vector_or_null(query_norm),
-                           vector_or_null(key_norm)};
-  ops_.push_back(make_qkv(context_, weights, acts_for(Role::kHidden, linear), layer, rope));
+  const QkvWeights weights{&linear_of_layer(linear), vector_or_null(bias),
+                           vector_or_null(query_norm), vector_or_null(key_norm)};
+  const Acts* src = acts_for(Role::kHidden, linear);
+  add([&](const OpContext& c) { return make_qkv(c, weights, src, layer, rope); });
 }
 
 void Plan::add_attention(int layer, int window, int reader) {
-  add_writer(Role::kAttention, reader,
-             [&](Acts* dst) { return make_attention(context_, layer, window, dst); });
+  add_writer(Role::kAttention, reader, [&](Acts* dst) {
+    for (PartOps& part : parts_) {
+      part.attentions.push_back(make_attention(part.context, layer, window, dst));
+      part.segments.emplace_back();
+    }
+  });
 }
 
 void Plan::add_output(int linear, int bias, bool to_branch) {
-  ops_.push_back(make_projection(context_, "output", linears_.at(linear), vector_or_null(bias),
-                                 acts_for(Role::kAttention, linear), to_branch));
+  const Linear& weights = linear_of_layer(linear);
+  const Acts* src = acts_for(Role::kAttention, linear);
+  add([&](const OpContext& c) {
+    return make_projection(c, "output", weights, vector_or_null(bias), src, to_branch);
+  });
 }
 
 void Plan::add_gate_up(int linear, int bias, Activation activation, int reader) {
+  const Linear& weights = linear_of_layer(linear);
+  const Acts* src = acts_for(Role::kHidden, linear);
   add_writer(Role::kIntermediate, reader, [&](Acts* dst) {
-    return make_gate_up(context_, linears_.at(linear), vector_or_null(bias), activation,
-                        acts_for(Role::kHidden, linear), dst);
+    add([&](const OpContext& c) {
+      return make_gate_up(c, weights, vector_or_null(bias), activation, src, dst);
+    });
   });
 }
 
 void Plan::add_down(int linear, int bias, bool to_branch) {
-  ops_.push_back(make_projection(context_, "down", linears_.at(linear), vector_or_null(bias),
-                                 acts_for(Role::kIntermediate, linear), to_branch));
+  const Linear& weights = linear_of_layer(linear);
+  const Acts* src = acts_for(Role::kIntermediate, linear);
+  add([&](const OpContext& c) {
+    return make_projection(c, "down", weights, vector_or_null(bias), src, to_branch);
+  });
 }
 
 void Plan::set_head(int linear, int norm_weight) {
-  ops_.push_back(make_hidden(context_, vectors_.at(norm_weight)));
+  hidden_ = make_hidden(context_, vectors_.at(norm_weight));
   head_ = make_head(context_, linears_.at(linear), vectors_.at(norm_weight), &workers_);
+}
+
+const Linear& Plan::linear_of_layer(int linear) {
+  const Linear& found = linears_.at(linear);
+  layers_bytes_ += found.num_bytes();
+  return found;
+}
+
+LayerBytes Plan::layer_bytes() const {
+  const int64_t kv = context_.block_bytes_per_layer() / context_.shape.block_size;
+  return {layers_bytes_ / context_.shape.num_layers, kv};
 }
 
 size_t Plan::weight_bytes() const {
@@ -162,14 +197,37 @@ void Plan::set_profiling(bool on) {
   profile_.clear();
 }
 
+// In one part: segment after segment, each with its attention. In two: while one part multiplies,
+// the other attends.
+void Plan::run_layers(Worker& worker) {
+  const int num_parts = step_.parts.count();
+  const size_t num_layers = parts_[0].attentions.size();
+  Attention* beside = nullptr;
+  for (size_t turn = 0; turn < (num_layers + 1) * num_parts; ++turn) {
+    const PartOps& part = parts_[turn % num_parts];
+    const size_t i = turn / num_parts;
+    Attention* const next = i < num_layers ? part.attentions[i].get() : nullptr;
+    if (num_parts == 1 && next != nullptr) worker.beside.fetch(*next, step_, worker);
+    if (beside != nullptr) worker.beside.attend(*beside, step_, worker);
+    for (const std::unique_ptr<Op>& op : part.segments[i]) run_op(*op, worker);
+    worker.beside.stop();
+    if (num_parts == 1 && next != nullptr) run_op(*next, worker);
+    if (beside != nullptr) run_op(*beside, worker);
+    beside = num_parts == 1 ? nullptr : next;
+  }
+}
+
 void Plan::run_op(Op& op, Worker& worker) {
   const bool timed = profiling_ && worker.index == 0;
   const auto start =
       timed ? std::chrono::steady_clock::now() : std::chrono::steady_clock::time_point();
+  worker.beside.set_clock(timed);
   op.run(step_, worker);
   if (timed) {
     const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
-    profile_[op.name()] += taken.count();
+    const double attending = worker.beside.read_clock();
+    profile_[op.name()] += taken.count() - attending;
+    if (attending > 0.0) profile_["attention"] += attending;
   }
 }
 
@@ -177,7 +235,8 @@ void Plan::run(const StepInput& input, StepOutput& output) {
   prepare(input, output);
   threads_.run([&](int t) {
     Worker& worker = workers_[t];
-    for (const std::unique_ptr<Op>& op : ops_) run_op(*op, worker);
+    run_layers(worker);
+    run_op(*hidden_, worker);
     for (int32_t first = 0; first < input.num_rows; first += kHeadRows) {
       if (first > 0) {  // the ops of the head are used again: all must have left them
         threads_.barrier(t);
@@ -220,11 +279,17 @@ void Plan::prepare(const StepInput& input, StepOutput& output) {
   pool_.use(int64_t{last_block} + 1, threads_);
   copy_blocks(input);
   const ModelShape& shape = context_.shape;
-  step_.pieces.split(
-      input,
+  step_.parts.divide(
+      input, pays_in_two(input, layer_bytes(), threads_.size()),
       attention_tokens_per_item(shape.group(), static_cast<int32_t>(shape.padded_head_dim())),
       threads_.size());
-  for (const std::unique_ptr<Op>& op : ops_) op->reset();
+  for (int p = 0; p < step_.parts.count(); ++p) {
+    for (const auto& segment : parts_[p].segments) {
+      for (const std::unique_ptr<Op>& op : segment) op->reset();
+    }
+    for (const std::unique_ptr<Attention>& op : parts_[p].attentions) op->reset();
+  }
+  hidden_->reset();
   if (input.num_rows > 0) start_head(0);
 }
 

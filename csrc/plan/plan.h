@@ -5,6 +5,7 @@
 #ifndef OCTAVO_PLAN_PLAN_H_
 #define OCTAVO_PLAN_PLAN_H_
 
+#include <array>
 #include <deque>
 #include <map>
 #include <memory>
@@ -53,6 +54,8 @@ class Plan {
   void read_page(int32_t block, uint8_t* page) const;
   void write_page(int32_t block, const uint8_t* page);
 
+  // Of the last step.
+  int num_parts() const { return step_.parts.count(); }
   // Seconds that each op has taken (by name, barrier included) since profiling was last turned on.
   void set_profiling(bool on);
   const std::map<std::string, double>& profile() const { return profile_; }
@@ -71,11 +74,17 @@ class Plan {
     return acts_of(role, reader, linears_.at(reader).acts());
   }
   Acts* acts_of(Role role, int reader, ActFormat format);
-  // Adds an op that writes activations piece by piece, made by make(acts); what is quantized by
-  // whole rows passes through floats.
+  // Adds an op of the layers, made by make(context), for each part of a step.
+  template <class Make>
+  void add(Make make);
+  // The same of one that writes activations piece by piece, made by make(context, acts); what is
+  // quantized by whole rows passes through floats.
   template <class Make>
   void add_writer(Role role, int reader, Make make);
   const FloatVector* vector_or_null(int number) const;
+  const Linear& linear_of_layer(int linear);
+  LayerBytes layer_bytes() const;
+  void run_layers(Worker& worker);
   void run_op(Op& op, Worker& worker);
   void start_head(int32_t first_row);
   void copy_blocks(const StepInput& input);
@@ -90,7 +99,16 @@ class Plan {
   std::deque<FloatVector> vectors_;
   std::map<std::pair<Role, ActFormat>, Acts> acts_;
   std::vector<RopeTable> ropes_;
-  std::vector<std::unique_ptr<Op>> ops_;
+  // The ops of the layers, as one part of a step runs them: an attention lies between each two
+  // segments.
+  struct PartOps {
+    OpContext context;
+    std::vector<std::vector<std::unique_ptr<Op>>> segments{1};
+    std::vector<std::unique_ptr<Attention>> attentions;
+  };
+  std::array<PartOps, kMaxParts> parts_;
+  int64_t layers_bytes_ = 0;  // of their linears
+  std::unique_ptr<Op> hidden_;
   Head head_;
   std::vector<Worker> workers_;
   StepState step_;

@@ -31,7 +31,7 @@ void check_shares(const std::vector<SequenceStep>& sequences, int32_t most, int 
   input.sequences = sequences.data();
   input.num_sequences = static_cast<int32_t>(sequences.size());
   AttentionPieces pieces;
-  pieces.split(input, most, num_shares);
+  pieces.split(input, 0, input.num_sequences, most, num_shares);
   CHECK(pieces.num_shares() == num_shares, "%d", pieces.num_shares());
 
   std::set<int32_t> rows;
@@ -84,7 +84,7 @@ TEST(attention_is_shared_out_whole_and_evenly) {
 
 TEST(no_sequences_no_pieces) {
   AttentionPieces pieces;
-  pieces.split(StepInput(), 8, 3);
+  pieces.split(StepInput(), 0, 0, 8, 3);
   CHECK(pieces.num_pieces() == 0 && pieces.num_shares() == 3 && pieces.share(2).empty(), "empty");
 }
 

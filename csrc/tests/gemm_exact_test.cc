@@ -52,8 +52,8 @@ std::vector<float> multiply(const Linear& linear, const std::vector<float>& x) {
   kernels()->store_acts(acts.format(), x.data(), kK / kGroup, acts.buffer(), 0, 1);
   std::vector<float> out(kTileCols);
   GemmInput::Lists lists;
-  KvFeed feed;
-  GemmInput input(*kernels(), acts, &lists, &feed);
+  Beside beside;
+  GemmInput input(*kernels(), acts, &lists, &beside);
   input.set_rows(0, 1);
   input.multiply(linear, 0, nullptr, out.data());
   return out;

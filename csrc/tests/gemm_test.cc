@@ -191,8 +191,8 @@ struct Problem {
 
   std::vector<float> multiply(int64_t tile, int64_t row, int64_t rows) {
     std::vector<float> out(rows * kTileCols);
-    KvFeed feed;
-    GemmInput input(*kernels(), acts, &lists, &feed);
+    Beside beside;
+    GemmInput input(*kernels(), acts, &lists, &beside);
     input.set_rows(row, row + rows);
     input.multiply(linear, tile, nullptr, out.data());
     return out;

@@ -20,6 +20,7 @@ struct Settings {
   int32_t block = 16;
   WeightFormat format = WeightFormat::kS8;
   KvFormat cache = KvFormat::kBf16;
+  int32_t pool_tokens = 1400;
 };
 
 constexpr uint32_t kSeed = 42;
@@ -48,7 +49,7 @@ std::unique_ptr<Plan> build(const Settings& s) {
   shape.norm_eps = 1e-5f;
   shape.attention_scale = 0.1767767f;
   shape.max_tokens = 700;
-  shape.num_blocks = 1400 / s.block;
+  shape.num_blocks = s.pool_tokens / s.block;
   shape.block_size = s.block;
   shape.kv_format = s.cache;
   auto plan = std::make_unique<Plan>(shape, *kernels(), s.threads);
@@ -183,6 +184,33 @@ TEST(a_sequence_s_bits_do_not_depend_on_anything_around_it) {
       mixed.push_back({{1, first, 30}, {0, first, 30}, {2, first / 2, 15}});
     }
     check(run(*parallel, mixed, 3)[0], "batch of", 3);
+  }
+}
+
+// Sequence s has 20 + 5 s tokens, then 6 more, a token of each in a step.
+TEST(a_step_in_two_parts_has_the_bits_of_each_sequence_alone) {
+  constexpr int32_t kSequences = 40, kSteps = 6;
+  const auto length = [](int32_t s) { return 20 + 5 * s; };
+  for (const auto& [format, cache] :
+       {std::pair{WeightFormat::kS8, KvFormat::kBf16}, {WeightFormat::kF32, KvFormat::kInt8}}) {
+    std::vector<std::vector<Part>> steps;
+    for (int32_t s = 0; s < kSequences; ++s) steps.push_back({{s, 0, length(s)}});
+    for (int32_t i = 0; i < kSteps; ++i) {
+      steps.emplace_back();
+      for (int32_t s = 0; s < kSequences; ++s) steps.back().push_back({s, length(s) + i, 1});
+    }
+    for (int threads : {1, 2, 3}) {
+      const auto plan = build({threads, 16, format, cache, kSequences * 304});
+      const std::vector<std::vector<float>> together = run(*plan, steps, kSequences);
+      CHECK(plan->num_parts() == 2, "%d parts", plan->num_parts());
+      for (int32_t s = 0; s < kSequences; s += 3) {
+        const std::vector<float> alone = run(*plan, {{{s, 0, length(s) + kSteps}}}, kSequences)[s];
+        CHECK(plan->num_parts() == 1, "%d parts", plan->num_parts());
+        CHECK(together[s].size() == alone.size() &&
+                  same_bits(together[s].data(), alone.data(), alone.size()),
+              "sequence %d, %d threads, cache %d", s, threads, static_cast<int>(cache));
+      }
+    }
   }
 }
 

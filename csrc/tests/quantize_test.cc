@@ -164,11 +164,11 @@ TEST(int8_gives_the_same_bits_on_every_tier) {
   CHECK(same_bits(a.scale, b.scale, kRows), "scales");
   std::vector<float> out(kRows * kTileCols), out_generic(kRows * kTileCols);
   GemmInput::Lists lists;
-  KvFeed feed;
-  GemmInput input(*kernels(), acts, &lists, &feed);
+  Beside beside;
+  GemmInput input(*kernels(), acts, &lists, &beside);
   input.set_rows(0, kRows);
   input.multiply(linear, 0, nullptr, out.data());
-  GemmInput input_generic(generic_kernels(), acts_generic, &lists, &feed);
+  GemmInput input_generic(generic_kernels(), acts_generic, &lists, &beside);
   input_generic.set_rows(0, kRows);
   input_generic.multiply(linear, 0, nullptr, out_generic.data());
   CHECK(same_bits(out.data(), out_generic.data(), kRows * kTileCols), "products");
@@ -194,8 +194,8 @@ TEST(whole_numbers_multiply_exactly_in_int8) {
     kernels()->store_acts(ActFormat::kRowQ8, x.data(), linear.padded_k() / 32, acts.buffer(), 0, 1);
     float out[kTileCols];
     GemmInput::Lists lists;
-    KvFeed feed;
-    GemmInput input(*kernels(), acts, &lists, &feed);
+    Beside beside;
+    GemmInput input(*kernels(), acts, &lists, &beside);
     input.set_rows(0, 1);
     input.multiply(linear, 0, nullptr, out);
     CHECK(out[0] == static_cast<float>(expected), "k %ld: %g", k, static_cast<double>(out[0]));
