@@ -45,7 +45,7 @@ void GemmInput::collect() {
       [&](int32_t row, int64_t k, float value) { l.outliers[l.place[k]++] = {row, value}; });
 }
 
-void GemmInput::multiply(const Linear& linear, int64_t tile_index, const Linear::Tile* next,
+void GemmInput::multiply(const Linear& linear, int64_t tile_index, const Prefetch& next,
                          float* out) {
   const Linear::Tile& tile = linear.tile(tile_index);
   const GemmFn* gemm = kernels_.gemm[static_cast<int>(tile.format)];
@@ -53,14 +53,14 @@ void GemmInput::multiply(const Linear& linear, int64_t tile_index, const Linear:
   // Blocks of rows as equal as they come: the kernels are at their best with many.
   const int64_t num_rows = end_ - begin_, most = kernels_.max_rows(tile.format);
   const int64_t num_blocks = (num_rows + most - 1) / most;
-  const int64_t lines = next == nullptr ? 0 : tile_bytes(next->format, linear.padded_k()) / kLine;
   for (int64_t block = 0; block < num_blocks; ++block) {
     const int64_t row = num_rows * block / num_blocks;
     const int64_t rows = num_rows * (block + 1) / num_blocks - row;
     // The lines of the next tile are spread over the row blocks.
-    const int64_t first = lines * block / num_blocks, last = lines * (block + 1) / num_blocks;
+    const int64_t first = next.num_lines * block / num_blocks;
+    const int64_t last = next.num_lines * (block + 1) / num_blocks;
     Prefetches prefetches;
-    if (next != nullptr) prefetches.tile = {next->data + first * kLine, last - first};
+    prefetches.tile = {next.begin + first * kLine, last - first};
     prefetches.kv = beside_.take(KvFeed::kLinesPerGroup * acts_.k() / kGroup);
     gemm[rows - 1](view, begin_ + row, tile.data, prefetches, out + row * kTileCols);
   }

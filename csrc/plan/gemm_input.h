@@ -33,9 +33,9 @@ class GemmInput {
   // Choose the rows [begin, end) that `multiply` takes, at most kRowChunk.
   void set_rows(int64_t begin, int64_t end);
 
-  // out[rows][32] = rows * tile. Meanwhile the next tile, if any, is fetched into the cache, and
+  // out[rows][32] = rows * tile. Meanwhile `next`, the tile that comes after it, is fetched, and
   // what the thread is to fetch; after it comes what else it does.
-  void multiply(const Linear& linear, int64_t tile, const Linear::Tile* next, float* out);
+  void multiply(const Linear& linear, int64_t tile, const Prefetch& next, float* out);
 
  private:
   void collect();

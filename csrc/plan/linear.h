@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/formats.h"
+#include "kernels/kernel_table.h"
 #include "plan/memory.h"
 #include "plan/quant_blocks.h"
 #include "plan/thread_pool.h"
@@ -48,6 +49,10 @@ class Linear {
     uint8_t* data;
   };
   const Tile& tile(int64_t i) const { return tiles_[i]; }
+  // All lines of a tile.
+  Prefetch lines(int64_t i) const {
+    return {tiles_[i].data, tile_bytes(tiles_[i].format, padded_k_) / kLine};
+  }
 
  private:
   // values: memory for k floats.

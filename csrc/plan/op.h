@@ -2,6 +2,7 @@
 #ifndef OCTAVO_PLAN_OP_H_
 #define OCTAVO_PLAN_OP_H_
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -87,17 +88,52 @@ class Op {
   // Called by one thread while no other is in the op.
   virtual void reset() {
     claims_.next.store(0, std::memory_order_relaxed);
+    own_taken_.store(0, std::memory_order_relaxed);
     done_.store(0, std::memory_order_relaxed);
   }
   const char* name() const { return name_; }
 
+  // The op that comes after this one in its part of a step.
+  void set_following(const Op* op) { following_ = op; }
+  // The weights that a thread will probably need first: who is done with one op's fetches the
+  // next's.
+  virtual Prefetch first_weights(const Worker& worker) const {
+    return following_ == nullptr ? Prefetch{} : following_->first_weights(worker);
+  }
+
  protected:
+  // What a thread that has no more tasks of this op may fetch.
+  Prefetch following_weights(const Worker& worker) const {
+    return following_ == nullptr ? Prefetch{} : following_->first_weights(worker);
+  }
+
   // Calls body(task, next task or -1) for tasks 0 .. num_tasks - 1, shared among the threads in
   // batches, and waits for all. The next batch is claimed before the present one is done, so that
   // its weights can be prefetched.
   template <class Body>
   void for_tasks(int64_t num_tasks, int64_t batch, Body body) {
     claim(claims_, num_tasks, num_tasks, batch, body);
+    wait_for(num_tasks);
+  }
+  // The same, but a thread begins with the batch that has its number, unless another has taken it:
+  // what it needs first is known before. Not in rising order, then.
+  template <class Body>
+  void for_tasks_from_own(const Worker& worker, int64_t num_tasks, int64_t batch, Body body) {
+    const int64_t num_batches = (num_tasks + batch - 1) / batch;
+    const int64_t num_own = num_own_batches(worker, num_batches);
+    int64_t present = worker.index < num_own && take_own(worker.index)
+                          ? worker.index
+                          : next_batch(num_own, num_batches);
+    while (present >= 0) {
+      const int64_t after = next_batch(num_own, num_batches);
+      const int64_t begin = present * batch;
+      const int64_t end = begin + batch < num_tasks ? begin + batch : num_tasks;
+      for (int64_t task = begin; task < end; ++task) {
+        body(task, task + 1 < end ? task + 1 : after < 0 ? -1 : after * batch);
+      }
+      count_done(end - begin, num_tasks);
+      present = after;
+    }
     wait_for(num_tasks);
   }
   // The same for the first `num_tasks` of `all_tasks`, which are handed out by `claims`; no wait.
@@ -133,6 +169,23 @@ class Op {
   }
 
  private:
+  static constexpr int64_t kMostOwn = 64;
+  static int64_t num_own_batches(const Worker& worker, int64_t num_batches) {
+    return std::min<int64_t>({worker.count, num_batches, kMostOwn});
+  }
+  bool take_own(int64_t i) {
+    const uint64_t bit = uint64_t{1} << i;
+    return (own_taken_.fetch_or(bit, std::memory_order_relaxed) & bit) == 0;
+  }
+  // Of those that are nobody's own, then of those whose owner has not come. -1: none is left.
+  int64_t next_batch(int64_t num_own, int64_t num_batches) {
+    const int64_t batch = num_own + claims_.next.fetch_add(1, std::memory_order_relaxed);
+    if (batch < num_batches) return batch;
+    for (int64_t i = 0; i < num_own; ++i) {
+      if (take_own(i)) return i;
+    }
+    return -1;
+  }
   void count_done(int64_t tasks, int64_t all_tasks) {
     const uint32_t count = static_cast<uint32_t>(tasks);
     const uint32_t before = done_.fetch_add(count, std::memory_order_acq_rel);
@@ -140,7 +193,9 @@ class Op {
   }
 
   const char* name_;
+  const Op* following_ = nullptr;
   Claims claims_;
+  std::atomic<uint64_t> own_taken_{0};  // bits of the batches that threads begin with
   alignas(64) std::atomic<uint32_t> done_{0};
 };
 

@@ -26,16 +26,22 @@ class QkvOp final : public Op {
     // The KV heads come first: they are twice the work of a query head.
     const int64_t heads = shape.num_kv_heads + shape.num_heads;
     GemmInput input(*context_.kernels, *src_, &worker.outliers, &worker.beside);
-    for_tasks(part.num_chunks() * heads, 1, [&](int64_t task, int64_t next) {
+    for_tasks_from_own(worker, part.num_chunks() * heads, 1, [&](int64_t task, int64_t next) {
       const auto [begin, end] = part.chunk(task / heads);
       input.set_rows(begin, end);
-      const int64_t next_head = next < 0 ? -1 : next % heads;
+      const Prefetch lines =
+          next < 0 ? following_weights(worker) : first_lines(matrix_head(next % heads));
       if (task % heads < shape.num_kv_heads) {
-        key_value_head(step, worker, input, task % heads, begin, end, next_head);
+        key_value_head(step, worker, input, task % heads, begin, end, lines);
       } else {
-        query_head(step, worker, input, task % heads - shape.num_kv_heads, begin, end, next_head);
+        query_head(step, worker, input, task % heads - shape.num_kv_heads, begin, end, lines);
       }
     });
+  }
+
+  Prefetch first_weights(const Worker& worker) const override {
+    const int64_t heads = context_.shape.num_kv_heads + context_.shape.num_heads;
+    return first_lines(matrix_head(worker.index % heads));
   }
 
  private:
@@ -48,18 +54,19 @@ class QkvOp final : public Op {
                                           : task_head - shape.num_kv_heads;
   }
 
-  // rows[.][head_width] = the head's projection of up to four rows.
-  void project(GemmInput& input, int64_t head, int64_t begin, int64_t end, int64_t next_head,
+  Prefetch first_lines(int64_t matrix_head) const {
+    return weights_.linear->lines(matrix_head * tiles_per_head_);
+  }
+
+  // rows[.][head_width] = the head's projection of the rows [begin, end); `next` comes after it.
+  void project(GemmInput& input, int64_t head, int64_t begin, int64_t end, const Prefetch& next,
                float* rows) const {
     const int64_t width = head_width();
     alignas(64) float out[kRowChunk * kTileCols];
     for (int64_t t = 0; t < tiles_per_head_; ++t) {
       const int64_t i = head * tiles_per_head_ + t;
-      const Linear::Tile* next = t + 1 < tiles_per_head_ ? &weights_.linear->tile(i + 1)
-                                 : next_head >= 0
-                                     ? &weights_.linear->tile(next_head * tiles_per_head_)
-                                     : nullptr;
-      input.multiply(*weights_.linear, i, next, out);
+      input.multiply(*weights_.linear, i,
+                     t + 1 < tiles_per_head_ ? weights_.linear->lines(i + 1) : next, out);
       for (int64_t r = 0; r < end - begin; ++r) {
         std::memcpy(rows + r * width + t * kTileCols, out + r * kTileCols,
                     kTileCols * sizeof(float));
@@ -84,11 +91,10 @@ class QkvOp final : public Op {
   }
 
   void query_head(StepState& step, Worker& worker, GemmInput& input, int64_t head, int64_t begin,
-                  int64_t end, int64_t next_head) const {
+                  int64_t end, const Prefetch& next) const {
     const ModelShape& shape = context_.shape;
     const int64_t width = head_width(), dim = shape.padded_head_dim();
     float* rows = worker.rows.as<float>();
-    const int64_t next = next_head < 0 ? -1 : matrix_head(next_head);
     project(input, head, begin, end, next, rows);
     // Scores are used as powers of 2.
     const float scale = shape.attention_scale * 1.4426950408889634f;
@@ -108,15 +114,15 @@ class QkvOp final : public Op {
   }
 
   void key_value_head(StepState& step, Worker& worker, GemmInput& input, int64_t head,
-                      int64_t begin, int64_t end, int64_t next_head) const {
+                      int64_t begin, int64_t end, const Prefetch& next) const {
     const ModelShape& shape = context_.shape;
     const int64_t width = head_width();
     float* keys = worker.rows.as<float>();
     float* values = keys + kRowChunk * width;
     const int64_t key_head = shape.num_heads + head;
     const int64_t value_head = key_head + shape.num_kv_heads;
-    project(input, key_head, begin, end, value_head, keys);
-    project(input, value_head, begin, end, next_head < 0 ? -1 : matrix_head(next_head), values);
+    project(input, key_head, begin, end, first_lines(value_head), keys);
+    project(input, value_head, begin, end, next, values);
     for (int64_t row = begin; row < end; ++row) {
       norm_and_turn(step, row, weights_.key_norm, keys + (row - begin) * width);
       context_.kernels->write_kv(kv_, step.blocks[row], step.positions[row] % shape.block_size,

@@ -86,7 +86,7 @@ class HeadLogitsOp final : public Op {
       mask[row] = plain[row] ? head_->mask(step, row) : nullptr;
     }
     for_tasks(tiles, batch_size(tiles, worker), [&](int64_t t, int64_t next) {
-      input.multiply(linear, t, next < 0 ? nullptr : &linear.tile(next), out);
+      input.multiply(linear, t, next < 0 ? Prefetch{} : linear.lines(next), out);
       for (int64_t row = 0; row < step.num_head_rows; ++row) {
         float* logits = out + row * kTileCols;
         if (plain[row]) {

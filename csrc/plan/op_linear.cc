@@ -34,7 +34,7 @@ class ProjectionOp final : public Op {
     float* dst = to_branch_ ? context_.branch : context_.x;
     GemmInput input(kernels, *src_, &worker.outliers, &worker.beside);
     alignas(64) float out[kRowChunk * kTileCols];
-    for_tasks(tasks, batch_size(tasks, worker), [&](int64_t task, int64_t next) {
+    for_tasks_from_own(worker, tasks, batch_size(tasks, worker), [&](int64_t task, int64_t next) {
       const int64_t t = task % tiles;
       const auto [begin, end] = part.chunk(task / tiles);
       input.set_rows(begin, end);
@@ -42,7 +42,8 @@ class ProjectionOp final : public Op {
       for (int64_t row = begin; row < std::min(begin + kRowsAhead, end); ++row) {
         fetch_tile_row(column + row * width);
       }
-      input.multiply(linear_, t, next < 0 ? nullptr : &linear_.tile(next % tiles), out);
+      input.multiply(linear_, t, next < 0 ? following_weights(worker) : linear_.lines(next % tiles),
+                     out);
       for (int64_t row = begin; row < end; ++row) {
         if (row + kRowsAhead < end) fetch_tile_row(column + (row + kRowsAhead) * width);
         float* from = out + (row - begin) * kTileCols;
@@ -55,6 +56,11 @@ class ProjectionOp final : public Op {
         }
       }
     });
+  }
+
+  Prefetch first_weights(const Worker& worker) const override {
+    return linear_.lines(worker.index * batch_size(linear_.num_tiles(), worker) %
+                         linear_.num_tiles());
   }
 
  private:
@@ -81,20 +87,25 @@ class GateUpOp final : public Op {
     const StepPart& part = *context_.part;
     const int64_t pairs = linear_.num_tiles() / 2, tasks = part.num_chunks() * pairs;
     GemmInput input(*context_.kernels, *src_, &worker.outliers, &worker.beside);
-    for_tasks(tasks, batch_size(tasks, worker), [&](int64_t task, int64_t next) {
+    for_tasks_from_own(worker, tasks, batch_size(tasks, worker), [&](int64_t task, int64_t next) {
       const auto [begin, end] = part.chunk(task / pairs);
       input.set_rows(begin, end);
-      pair(input, task % pairs, next < 0 ? nullptr : &linear_.tile(2 * (next % pairs)), begin, end);
+      pair(input, task % pairs,
+           next < 0 ? following_weights(worker) : linear_.lines(2 * (next % pairs)), begin, end);
     });
   }
 
+  Prefetch first_weights(const Worker& worker) const override {
+    const int64_t pairs = linear_.num_tiles() / 2;
+    return linear_.lines(2 * (worker.index * batch_size(pairs, worker) % pairs));
+  }
+
  private:
-  void pair(GemmInput& input, int64_t i, const Linear::Tile* next, int64_t begin,
-            int64_t end) const {
+  void pair(GemmInput& input, int64_t i, const Prefetch& next, int64_t begin, int64_t end) const {
     const KernelTable& kernels = *context_.kernels;
     alignas(64) float gates[kRowChunk * kTileCols];
     alignas(64) float ups[kRowChunk * kTileCols];
-    input.multiply(linear_, 2 * i, &linear_.tile(2 * i + 1), gates);
+    input.multiply(linear_, 2 * i, linear_.lines(2 * i + 1), gates);
     input.multiply(linear_, 2 * i + 1, next, ups);
     const int64_t rows = end - begin;
     if (bias_ != nullptr) {

@@ -94,7 +94,10 @@ Acts* Plan::acts_of(Role role, int reader, ActFormat format) {
 
 template <class Make>
 void Plan::add(Make make) {
-  for (PartOps& part : parts_) part.segments.back().push_back(make(part.context));
+  for (PartOps& part : parts_) {
+    part.segments.back().push_back(make(part.context));
+    part.link(part.segments.back().back().get());
+  }
 }
 
 template <class Make>
@@ -130,6 +133,7 @@ void Plan::add_attention(int layer, int window, int reader) {
   add_writer(Role::kAttention, reader, [&](Acts* dst) {
     for (PartOps& part : parts_) {
       part.attentions.push_back(make_attention(part.context, layer, window, dst));
+      part.link(part.attentions.back().get());
       part.segments.emplace_back();
     }
   });

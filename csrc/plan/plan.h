@@ -105,6 +105,12 @@ class Plan {
     OpContext context;
     std::vector<std::vector<std::unique_ptr<Op>>> segments{1};
     std::vector<std::unique_ptr<Attention>> attentions;
+    Op* last = nullptr;
+
+    void link(Op* op) {
+      if (last != nullptr) last->set_following(op);
+      last = op;
+    }
   };
   std::array<PartOps, kMaxParts> parts_;
   int64_t layers_bytes_ = 0;  // of their linears

@@ -55,7 +55,7 @@ std::vector<float> multiply(const Linear& linear, const std::vector<float>& x) {
   Beside beside;
   GemmInput input(*kernels(), acts, &lists, &beside);
   input.set_rows(0, 1);
-  input.multiply(linear, 0, nullptr, out.data());
+  input.multiply(linear, 0, {}, out.data());
   return out;
 }
 

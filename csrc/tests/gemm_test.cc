@@ -194,7 +194,7 @@ struct Problem {
     Beside beside;
     GemmInput input(*kernels(), acts, &lists, &beside);
     input.set_rows(row, row + rows);
-    input.multiply(linear, tile, nullptr, out.data());
+    input.multiply(linear, tile, {}, out.data());
     return out;
   }
 

@@ -167,10 +167,10 @@ TEST(int8_gives_the_same_bits_on_every_tier) {
   Beside beside;
   GemmInput input(*kernels(), acts, &lists, &beside);
   input.set_rows(0, kRows);
-  input.multiply(linear, 0, nullptr, out.data());
+  input.multiply(linear, 0, {}, out.data());
   GemmInput input_generic(generic_kernels(), acts_generic, &lists, &beside);
   input_generic.set_rows(0, kRows);
-  input_generic.multiply(linear, 0, nullptr, out_generic.data());
+  input_generic.multiply(linear, 0, {}, out_generic.data());
   CHECK(same_bits(out.data(), out_generic.data(), kRows * kTileCols), "products");
 }
 
@@ -197,7 +197,7 @@ TEST(whole_numbers_multiply_exactly_in_int8) {
     Beside beside;
     GemmInput input(*kernels(), acts, &lists, &beside);
     input.set_rows(0, 1);
-    input.multiply(linear, 0, nullptr, out);
+    input.multiply(linear, 0, {}, out);
     CHECK(out[0] == static_cast<float>(expected), "k %ld: %g", k, static_cast<double>(out[0]));
     for (int c = 1; c < kTileCols; ++c) CHECK(out[c] == 0.0f, "column %d", c);
   }
