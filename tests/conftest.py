@@ -1,10 +1,15 @@
 """Fixtures that every part of the tests may use. A model that is missing fails; it never skips."""
 
+import signal
 from pathlib import Path
 
 import pytest
 
 from octavo.checkpoints.locate import locate
+
+# A shell starts what it runs in the background with interrupts ignored, and so would be all that the tests start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
