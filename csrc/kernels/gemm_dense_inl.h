@@ -43,8 +43,8 @@ static inline void dense_panels(const ActView& a, int64_t first_row, const uint8
     for (int p = 0; p < P; ++p) acc[r][p] = zero();
   }
   constexpr int kStepsPerPrefetch = 8;
-  TilePrefetcher tile_prefetch(next.tile, steps / kStepsPerPrefetch);
-  KvPrefetcher kv_prefetch(next.kv, steps / kStepsPerPrefetch);
+  Prefetcher tile_prefetch(next.tile, steps / kStepsPerPrefetch);
+  Prefetcher kv_prefetch(next.kv, steps / kStepsPerPrefetch);
   for (int64_t i = 0; i < steps; ++i) {
     if (i % kStepsPerPrefetch == 0) tile_prefetch.step(), kv_prefetch.step();
     decltype(D::weights(panel)) w[P];

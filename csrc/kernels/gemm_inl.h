@@ -30,9 +30,7 @@
 // that one's vectors on the stack, or this one's.
 #define OCTAVO_OWN_REGISTERS __attribute__((noinline))
 
-// Hands out prefetches evenly over `steps` steps. kLevel: as __builtin_prefetch has it, 3 is the
-// nearest.
-template <int kLevel>
+// Hands out prefetches evenly over `steps` steps, to the first-level cache.
 class Prefetcher {
  public:
   inline Prefetcher(Prefetch p, int64_t steps)
@@ -41,7 +39,7 @@ class Prefetcher {
         per_step_(steps > 0 ? (p.num_lines + steps - 1) / steps : 0) {}
   inline void step() {
     for (int64_t i = 0; i < per_step_ && next_ < end_; ++i, next_ += kLine) {
-      __builtin_prefetch(next_, 0, kLevel);
+      __builtin_prefetch(next_, 0, 3);
     }
   }
 
@@ -50,8 +48,6 @@ class Prefetcher {
   const uint8_t* end_;
   int64_t per_step_;
 };
-using TilePrefetcher = Prefetcher<3>;
-using KvPrefetcher = Prefetcher<3>;
 
 // Quantized weights w = d * (u - zero) + m against activations in groups: an exact integer dot
 // product per group, started at what the stored zero takes off, then one fused multiply-add into
@@ -130,8 +126,8 @@ static inline void grouped_panels(const ActView& a, int64_t first_row, const uin
     OCTAVO_UNROLL
     for (int p = 0; p < P; ++p) acc[r][p] = zero();
   }
-  TilePrefetcher tile_prefetch(next.tile, groups);
-  KvPrefetcher kv_prefetch(next.kv, groups);
+  Prefetcher tile_prefetch(next.tile, groups);
+  Prefetcher kv_prefetch(next.kv, groups);
   for (int64_t g = 0; g < groups; ++g) {
     tile_prefetch.step();
     kv_prefetch.step();

@@ -20,8 +20,8 @@ static inline void int8_panels(const ActView& a, int64_t first_row, const uint8_
       acc[r][p] = splat_int((kUnsignedShift - 128) * a.row_sum[first_row + r]);
   }
   constexpr int kStepsPerPrefetch = 8;  // 32 numbers of k, as in the grouped kernels
-  TilePrefetcher tile_prefetch(next.tile, steps / kStepsPerPrefetch);
-  KvPrefetcher kv_prefetch(next.kv, steps / kStepsPerPrefetch);
+  Prefetcher tile_prefetch(next.tile, steps / kStepsPerPrefetch);
+  Prefetcher kv_prefetch(next.kv, steps / kStepsPerPrefetch);
   for (int64_t i = 0; i < steps; ++i) {
     if (i % kStepsPerPrefetch == 0) tile_prefetch.step(), kv_prefetch.step();
     Bytes w[P];

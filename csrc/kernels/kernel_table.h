@@ -21,8 +21,7 @@ struct Prefetch {
   int64_t num_lines = 0;
 };
 
-// What a GEMM call fetches while it multiplies: the next tile (soon needed, to the first-level
-// cache), and keys and values of the next attention (later, to the second).
+// What a GEMM call fetches while it multiplies: the next tile, and keys and values of an attention.
 struct Prefetches {
   Prefetch tile;
   Prefetch kv;

@@ -97,9 +97,7 @@ class Op {
   void set_following(const Op* op) { following_ = op; }
   // The weights that a thread will probably need first: who is done with one op's fetches the
   // next's.
-  virtual Prefetch first_weights(const Worker& worker) const {
-    return following_ == nullptr ? Prefetch{} : following_->first_weights(worker);
-  }
+  virtual Prefetch first_weights(const Worker& worker) const { return following_weights(worker); }
 
  protected:
   // What a thread that has no more tasks of this op may fetch.

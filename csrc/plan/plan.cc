@@ -100,8 +100,8 @@ void Plan::add(Make make) {
   }
 }
 
-template <class Make>
-void Plan::add_writer(Role role, int reader, Make add_op) {
+template <class AddOp>
+void Plan::add_writer(Role role, int reader, AddOp add_op) {
   Acts* acts = acts_for(role, reader);
   if (acts->format() != ActFormat::kRowQ8) return add_op(acts);
   Acts* floats = acts_of(role, reader, ActFormat::kF32);
@@ -206,18 +206,18 @@ void Plan::set_profiling(bool on) {
 void Plan::run_layers(Worker& worker) {
   const int num_parts = step_.parts.count();
   const size_t num_layers = parts_[0].attentions.size();
-  Attention* beside = nullptr;
+  Attention* last = nullptr;  // of the other part, where there are two
   for (size_t turn = 0; turn < (num_layers + 1) * num_parts; ++turn) {
     const PartOps& part = parts_[turn % num_parts];
     const size_t i = turn / num_parts;
     Attention* const next = i < num_layers ? part.attentions[i].get() : nullptr;
-    if (num_parts == 1 && next != nullptr) worker.beside.fetch(*next, step_, worker);
-    if (beside != nullptr) worker.beside.attend(*beside, step_, worker);
+    Attention* const due = num_parts == 1 ? next : last;
+    if (due != nullptr && due == next) worker.beside.fetch(*due, step_, worker);
+    if (due != nullptr && due == last) worker.beside.attend(*due, step_, worker);
     for (const std::unique_ptr<Op>& op : part.segments[i]) run_op(*op, worker);
     worker.beside.stop();
-    if (num_parts == 1 && next != nullptr) run_op(*next, worker);
-    if (beside != nullptr) run_op(*beside, worker);
-    beside = num_parts == 1 ? nullptr : next;
+    if (due != nullptr) run_op(*due, worker);
+    last = next;
   }
 }
 

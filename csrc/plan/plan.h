@@ -77,10 +77,10 @@ class Plan {
   // Adds an op of the layers, made by make(context), for each part of a step.
   template <class Make>
   void add(Make make);
-  // The same of one that writes activations piece by piece, made by make(context, acts); what is
+  // The same of one that writes activations piece by piece, which add_op(acts) adds; what is
   // quantized by whole rows passes through floats.
-  template <class Make>
-  void add_writer(Role role, int reader, Make make);
+  template <class AddOp>
+  void add_writer(Role role, int reader, AddOp add_op);
   const FloatVector* vector_or_null(int number) const;
   const Linear& linear_of_layer(int linear);
   LayerBytes layer_bytes() const;
